@@ -210,8 +210,8 @@ def test_closing_does_not_wait_for_a_server_that_says_nothing():
             broker.close()
             with pytest.raises((Closed, Unreachable)):
                 future.result(TIMEOUT_S)
-        assert not broker._idle
-        assert not broker._busy
+        assert not broker._pool._idle
+        assert not broker._pool._busy
 
 
 # --- the pool ------------------------------------------------------------------------------------
@@ -220,11 +220,11 @@ def test_closing_does_not_wait_for_a_server_that_says_nothing():
 def test_calls_one_after_another_share_a_connection(server: ServerThread):
     broker = opened(server.url)
     broker.execute("default", c.ListQueues())
-    (first,) = broker._idle
+    (first,) = broker._pool._idle
     for _ in range(20):
         broker.execute("default", c.ListQueues())
-    assert broker._idle == [first]
-    assert not broker._busy
+    assert broker._pool._idle == [first]
+    assert not broker._pool._busy
     broker.close()
 
 
@@ -233,14 +233,14 @@ def test_calls_at_once_have_a_connection_each_and_only_some_are_kept(server: Ser
     client = Client(broker)
     with ThreadPoolExecutor(5) as pool:
         futures = [pool.submit(client.pull, f"q{number}", wait_ms=60_000) for number in range(5)]
-        until(lambda: len(broker._busy) == 5)
+        until(lambda: len(broker._pool._busy) == 5)
         for number in range(5):
             Client(server.broker).push(f"q{number}", b"")
         for future in futures:
             future.result(TIMEOUT_S)
-    assert (len(broker._idle), len(broker._busy)) == (2, 0)
+    assert (len(broker._pool._idle), len(broker._pool._busy)) == (2, 0)
     broker.close()
-    assert not broker._idle
+    assert not broker._pool._idle
 
 
 def test_a_connection_that_the_server_closed_is_not_used_again(port: int):
@@ -249,11 +249,11 @@ def test_a_connection_that_the_server_closed_is_not_used_again(port: int):
     broker = opened(f"tcp://127.0.0.1:{port}?retry_s=0")
     with ServerThread(config):
         broker.execute("default", c.KvIncrement("k"))
-        (link,) = broker._idle
+        (link,) = broker._pool._idle
     until(lambda: is_readable(link))
     with ServerThread(config):
         assert broker.execute("default", c.KvIncrement("k")).value == 1
-        assert link not in broker._idle
+        assert link not in broker._pool._idle
         broker.close()
 
 
@@ -275,7 +275,7 @@ def test_ctrl_c_in_the_middle_of_a_call_leaves_the_pool_sound(server: ServerThre
     with pytest.raises(KeyboardInterrupt):
         client.pull("a", wait_ms=300_000)
     thread.join(TIMEOUT_S)
-    assert (len(broker._idle), len(broker._busy)) == (0, 0)
+    assert (len(broker._pool._idle), len(broker._pool._busy)) == (0, 0)
     until(lambda: not server.server.dispatcher.is_waiting)
     job = client.push("a", b"x")
     assert client.pull("a").ids[0] == job.id
@@ -349,7 +349,7 @@ def test_a_forked_child_has_connections_of_its_own(scheme: str, parameters: str)
         inner = broker if isinstance(broker, RemoteBroker) else broker.inner
         client = Client(broker)
         client.push("a", b"parent")
-        (link,) = inner._idle
+        (link,) = inner._pool._idle
         number = (link._socket if scheme == "tcp" else link._http.sock).fileno()  # type: ignore[attr-defined]
         theirs = os.readlink(f"/proc/self/fd/{number}")
 
@@ -362,7 +362,7 @@ def test_a_forked_child_has_connections_of_its_own(scheme: str, parameters: str)
             client.close()
 
         in_child(child)
-        assert inner._idle == [link]
+        assert inner._pool._idle == [link]
         for _ in range(3):
             client.push("a", b"parent")
         assert client.get_counts("a").waiting == 5
@@ -400,7 +400,7 @@ def test_a_fork_inside_an_event_loop_leaves_the_connection_to_the_parent(server:
         client = AsyncClient(broker)
         await client.push("a", b"1")
         (streams,) = broker._streams.values()
-        number = streams._link._transport.get_extra_info("socket").fileno()  # type: ignore[union-attr]
+        number = streams.link._transport.get_extra_info("socket").fileno()  # type: ignore[union-attr]
         theirs = os.readlink(f"/proc/self/fd/{number}")
 
         def child() -> None:

@@ -1,12 +1,17 @@
 """Brokers of the conformance suite that are reached over a network, through a server in another process."""
 
 from collections.abc import Callable
+from itertools import count, cycle
 from typing import Any
 
 from stoker.brokers.connect import open_broker
+from stoker.journal.postgres.schema import install, remove
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
-from tests.served.process import ServerProcess, the_process
+from tests.postgres_server import shared
+from tests.served.process import NODES, ServerProcess, the_process
+
+_numbers = count(1)
 
 
 class Served:
@@ -51,6 +56,39 @@ class Served:
         self._process.call("close", self._world)
 
 
+class InCluster(Served):
+    """Three nodes; each command goes to the next one."""
+
+    def __init__(self, settings: Settings, limits: Limits, shards: int) -> None:
+        self._process = the_process()
+        self._url = f"{shared().url()}?schema=nodes_{next(_numbers)}"
+        install(self._url, shards, min(NODES, shards))
+        self._world, where = self._process.call("open3", "tcp", settings, limits, shards, self._url)
+        self._nodes = [open_broker(f"tcp://{each}") for each in where.split(",")]
+        self.broker: Any = Settling(InTurn(self._nodes), self._settle)
+
+    def close(self) -> None:
+        super().close()
+        remove(self._url)
+
+
+class InTurn:
+    """Asks one broker after the other."""
+
+    def __init__(self, brokers: list[Any]) -> None:
+        self._brokers, self._turns = brokers, cycle(brokers)
+
+    def execute(self, tenant: str, command: Any) -> Any:
+        return next(self._turns).execute(tenant, command)
+
+    async def execute_async(self, tenant: str, command: Any) -> Any:
+        return await next(self._turns).execute_async(tenant, command)
+
+    def close(self) -> None:
+        for broker in self._brokers:
+            broker.close()
+
+
 class Settling:
     """Servers write letters to each other that no client waits for: the next command comes when all have arrived."""
 
@@ -73,6 +111,11 @@ class Settling:
 
 def tcp_msgpack(settings: Settings, limits: Limits, shards: int) -> Served:
     return Served("tcp", settings, limits, shards)
+
+
+def cluster(settings: Settings, limits: Limits, shards: int) -> InCluster:
+    """Three nodes of a cluster in PostgreSQL, asked in turn."""
+    return InCluster(settings, limits, shards)
 
 
 def tcp_2_processes(settings: Settings, limits: Limits, shards: int) -> Served:

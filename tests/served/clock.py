@@ -9,6 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import Any
 
 from stoker.brokers.local import NO_REPLY, LocalBroker, LocalWaiter
+from stoker.brokers.redis.served import ServedRedis
 from stoker.server.dispatcher import Dispatcher
 from stoker.testing import FakeClock
 from tests.served.no_turns import WithoutTurns
@@ -93,13 +94,20 @@ class ServedClock(FakeClock):
 
     def _is_idle(self) -> bool:
         dispatchers = self._dispatchers()
-        asleep = all(sleeper.sleeps for sleeper in self._sleepers)
+        asleep = all(sleeper.sleeps for sleeper in self._sleepers) and len(self._sleepers) >= in_redis(dispatchers)
         return asleep and all(is_idle(dispatcher) for dispatcher in dispatchers) and nothing_is_said(dispatchers)
+
+
+def in_redis(dispatchers: Sequence[Dispatcher]) -> int:
+    """How many commands wait in Redis: each must sleep before time passes, because its script may be on its way."""
+    return sum(len(dispatcher._waiting) for dispatcher in dispatchers if isinstance(dispatcher.broker, ServedRedis))
 
 
 def is_idle(dispatcher: Dispatcher) -> bool:
     """Whether nobody has to be answered, by now or by the disk."""
     broker = dispatcher.broker
+    if isinstance(broker, ServedRedis):
+        return len(dispatcher._away) == len(dispatcher._waiting) and not dispatcher._is_open
     if isinstance(broker, WithoutTurns):
         return len(dispatcher._away) == len(dispatcher._waiting) and not (
             dispatcher._is_open or broker.local.line(dispatcher._loop)._waiting

@@ -17,8 +17,9 @@ R = TypeVar("R")
 
 class WithoutTurns:
     name = "without-turns"
-    turns = counters = None
-    is_ready = True
+    lacks = LocalBroker.lacks
+    turns = counters = remote = None
+    trouble = ""
 
     def __init__(self, local: LocalBroker) -> None:
         self.local = local
@@ -42,8 +43,8 @@ class WithoutTurns:
     def shards(self) -> int:
         return self.local.shards
 
-    def known_end(self, shard: int) -> None:
+    def known_end(self, tenant: str, shard: int) -> None:
         """As where another machine has the log: it has to be asked for."""
 
-    async def ends(self) -> Mapping[int, End]:
-        return await self.local.ends()
+    async def ends(self, tenant: str) -> Mapping[int, End]:
+        return await self.local.ends(tenant)

@@ -8,26 +8,34 @@ import asyncio
 import multiprocessing
 import os
 import shutil
+import socket
 import threading
 import traceback
+from collections.abc import Callable
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
-from stoker.brokers.local import LocalBroker, LocalSettings, open_part, open_sqlite
+from stoker.brokers.local import LocalBroker, LocalSettings, open_part, open_seat, open_sqlite
+from stoker.brokers.redis.served import ServedRedis
+from stoker.brokers.redis.settings import RedisSettings, Target
 from stoker.journal.resharding import Root, open_root
 from stoker.journal.sqlite import JournalSettings
+from stoker.model import commands as c
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
-from stoker.server.config import ServerConfig
+from stoker.server.config import ServerConfig, Tls
 from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener, UnixListener
 from stoker.server.processes.links import ProcessSeat
+from stoker.server.processes.ways import TcpWays
 from stoker.server.run import new_loop
 from stoker.server.server import Server
 from tests.conformance.pictures import taken, taken_async
 from tests.crash.restarted import fresh_directory
 from tests.served.clock import ServedClock
 from tests.served.no_turns import WithoutTurns
+
+NODES = 3
 
 
 class World:
@@ -53,7 +61,7 @@ class World:
         (line,) = await self.server.start()
         return line.split()[1].rpartition("://")[2]
 
-    def advance(self, ms: int) -> None:
+    async def advance(self, ms: int) -> None:
         self.clock.advance(ms)
         self.broker.advance()
 
@@ -102,7 +110,7 @@ class World2:
             self.brokers = [open_sqlite(str(data), {}, local, self.clock), LocalBroker(local, self.clock)]
         config = config_for(transport, self.directory, limits)
         for number, broker in enumerate(self.brokers):
-            seat = ProcessSeat(number=number, processes=2, directory=str(data), secret=b"known to both")
+            seat = ProcessSeat(number=number, seats=2, directory=str(data), secret=b"known to both")
             self.servers.append(Server(config if number else config_for("", self.directory, limits), broker, seat))
 
     async def picture(self, tenant: str) -> Any:
@@ -114,7 +122,7 @@ class World2:
         _, (line,) = await asyncio.gather(*(server.start() for server in self.servers))
         return line.split()[1].rpartition("://")[2]
 
-    def advance(self, ms: int) -> None:
+    async def advance(self, ms: int) -> None:
         self.clock.advance(ms)
         for broker in self.brokers:
             broker.advance()
@@ -129,14 +137,77 @@ class World2:
         shutil.rmtree(self.directory)
 
 
+class RedisWorld:
+    """Two servers in front of one Redis; neither knows of the other."""
+
+    def __init__(self, transport: str, settings: Settings, limits: Limits, socket: str, prefix: str) -> None:
+        self.directory = fresh_directory()
+        self.clock = ServedClock(lambda: [server.dispatcher for server in self.servers])
+        own = RedisSettings(engine=settings, limits=limits, prefix=prefix, retry_s=0.0, resend=False)
+        self.brokers = [ServedRedis(Target(socket, 0), own, self.clock) for _ in range(2)]
+        self.servers = [Server(config_for(transport, self.directory, limits), broker) for broker in self.brokers]
+
+    async def picture(self, tenant: str) -> Any:
+        return await taken_async(self.brokers[0], tenant)
+
+    async def start(self) -> str:
+        """The addresses of both."""
+        started = await asyncio.gather(*(server.start() for server in self.servers))
+        return " ".join(line.split()[1].rpartition("://")[2] for (line,) in started)
+
+    async def advance(self, ms: int) -> None:
+        self.clock.advance(ms)
+        for tenant in {tenant for broker in self.brokers for tenant in broker.tenants}:
+            await self.brokers[0].execute_async(tenant, c.ListQueues())  # as a worker that pulls keeps the time
+
+    async def close(self) -> None:
+        for server in self.servers:
+            await server.close()
+            server.broker.close()
+        shutil.rmtree(self.directory)
+
+
+class World3(World2):
+    """Three nodes of a cluster in PostgreSQL, with TCP between them. A single shard leaves two without a seat."""
+
+    def __init__(self, transport: str, settings: Settings, limits: Limits, shards: int, url: str) -> None:
+        self.directory = fresh_directory()
+        self.clock = ServedClock(lambda: [server.dispatcher for server in self.servers])
+        self.servers: list[Server] = []
+        self.root = None
+        seats = min(NODES, shards)
+        local = small(settings, limits, shards)
+        listening = [socket.create_server(("127.0.0.1", 0)) for _ in range(seats)]
+        places = {seat: f"127.0.0.1:{bound.getsockname()[1]}" for seat, bound in enumerate(listening)}
+        self.brokers = [open_seat(url, seat, f"node{seat}", places[seat], local, self.clock) for seat in places]
+        self.brokers += [LocalBroker(local, self.clock) for _ in range(NODES - seats)]
+        for number, broker in enumerate(self.brokers):
+            ways = TcpWays(listening[number] if number < seats else None, Tls())
+            ways.addresses = places
+            seat = ProcessSeat(number=number, seats=seats, secret=b"known to all")
+            self.servers.append(Server(config_for(transport, self.directory, limits), broker, seat, None, ways))
+
+    async def start(self) -> str:
+        lines = await asyncio.gather(*(server.start() for server in self.servers))
+        return ",".join(line.split()[1].rpartition("://")[2] for (line,) in lines)
+
+
+WORLDS: dict[str, Callable[..., "World | World2 | RedisWorld"]] = {
+    "open": World,
+    "open2": World2,
+    "open3": World3,
+    "open_redis": RedisWorld,
+}
+
+
 async def serve(pipe: Connection) -> None:
     loop = asyncio.get_running_loop()
-    worlds: list[World | World2] = []
+    worlds: list[World | World2 | RedisWorld] = []
     while True:
         verb, arguments = await loop.run_in_executor(None, pipe.recv)
         try:
-            if verb in ("open", "open2"):
-                worlds.append(World(*arguments) if verb == "open" else World2(*arguments))
+            if verb in WORLDS:
+                worlds.append(WORLDS[verb](*arguments))
                 answer: Any = len(worlds) - 1, await worlds[-1].start()
             else:
                 answer = await act(worlds[arguments[0]], verb, arguments[1:])
@@ -145,11 +216,11 @@ async def serve(pipe: Connection) -> None:
             pipe.send((False, traceback.format_exc()))
 
 
-async def act(world: World | World2, verb: str, arguments: tuple[Any, ...]) -> Any:
+async def act(world: World | World2 | RedisWorld, verb: str, arguments: tuple[Any, ...]) -> Any:
     if verb == "now":
         return world.clock.now_ms()
     if verb == "advance":
-        world.advance(*arguments)
+        await world.advance(*arguments)
     if verb in ("advance", "settle"):
         return await world.clock.settle()
     if verb == "picture":

@@ -259,12 +259,14 @@ def test_a_command_that_it_does_not_have_is_refused_as_unsupported(queue: Client
         queue.pause("mail")
     assert refusal.value.code == "unsupported"
     assert not refusal.value.retryable
-    assert "pause" in refusal.value.message
+    assert "Pause: " in refusal.value.message
     assert "'toy'" in refusal.value.message
     assert "sqlite:///" in refusal.value.message
     for ask in (queue.list_schedules, lambda: queue.kv_set("k", b"v"), lambda: queue.push("mail", b"", priority=1)):
         with pytest.raises(Unsupported):
             ask()
+    with pytest.raises(Unsupported, match=r"^Pull with claim: the broker 'toy' does not support it"):
+        queue.pull("mail", claim="a")
 
 
 def test_the_status_of_http_and_of_grpc_says_so(toy: Toy):
@@ -349,7 +351,7 @@ def test_a_quota_that_it_cannot_count_refuses_the_push(loop: LoopThread, tmp_pat
 
 def test_it_is_not_served_by_several_processes(loop: LoopThread, tmp_path: Path):
     async def start() -> None:
-        seat = ProcessSeat(number=0, processes=2, directory=str(tmp_path), secret=b"")
+        seat = ProcessSeat(number=0, seats=2, directory=str(tmp_path), secret=b"")
         with pytest.raises(Unsupported, match="several processes"):
             Server(ServerConfig(), ToyBroker(), seat)
 

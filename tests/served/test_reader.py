@@ -42,7 +42,7 @@ class Consumer:
             wanted or Filter(),
             self.news.set,
             start={},
-            ends=dispatcher.own_ends(),
+            ends=dispatcher.own_ends(TENANT),
             from_beginning=from_beginning,
         )
         assert self.reader.is_placed

@@ -16,9 +16,8 @@ from stoker.model.command_table import CommandType
 from stoker.model.errors import LostLease, NotFound, Unsupported
 from stoker.model.ids import make_id
 from stoker.model.limits import DEFAULT_LIMITS, Limits
-from stoker.model.options import DEFAULT_OPTIONS, Options
+from stoker.model.options import DEFAULT_OPTIONS, DeadLetterPolicy, Options
 from stoker.model.states import State
-from stoker.wire.native import NAMES
 
 LEASE_MS = 3_600_000
 
@@ -36,8 +35,8 @@ class Job(msgspec.Struct):
 
 class ToyBroker:
     name = "toy"
-    is_ready = True
-    turns = logs = counters = None
+    trouble = ""
+    turns = logs = counters = remote = None
 
     def __init__(self) -> None:
         self.limits = DEFAULT_LIMITS
@@ -53,15 +52,15 @@ class ToyBroker:
             c.GetJob: lambda tenant, command: self._find(tenant, command.id).view,
             c.ListQueues: lambda tenant, _: r.Queues(sorted({job.view.queue for job in self._of(tenant)})),
             c.GetStats: self._stats,
+            c.GetQueues: self._queues,
         }
+        missing = {kind.__name__ for kind in c.ALL if kind not in self._commands}
+        self.lacks = frozenset(missing - {"Pull"} | {"Pull.claim"})
 
     async def execute_async(self, tenant: str, command: c.Command[Any]) -> Any:
-        if type(command) is c.Pull and command.claim is None:
+        if type(command) is c.Pull:
             return await self._pull(tenant, command)
-        carry_out = self._commands.get(type(command))
-        if carry_out is None:
-            raise Unsupported.by(self.name, NAMES[type(command)])
-        return carry_out(tenant, command)
+        return self._commands[type(command)](tenant, command)
 
     def close(self) -> None:
         """It has nothing to let go of."""
@@ -143,6 +142,18 @@ class ToyBroker:
 
     def _of(self, tenant: str, queues: Any = None) -> list[Job]:
         return [job for job in self.jobs.values() if job.tenant == tenant and (not queues or job.view.queue in queues)]
+
+    def _queues(self, tenant: str, command: c.GetQueues) -> r.QueuePage:
+        names = sorted({job.view.queue for job in self._of(tenant)})
+        stats = [(name, self._stats(tenant, c.GetStats(name))) for name in names]
+        return r.QueuePage(
+            [
+                r.QueueSummary(r.QueueView(name=name, dead_letters=DeadLetterPolicy()), counted)
+                for name, counted in stats
+            ],
+            None,
+            len(names),
+        )
 
     def _stats(self, tenant: str, command: c.GetStats) -> r.Stats:
         states = [job.view.state for job in self._of(tenant, command.queue and [command.queue])]

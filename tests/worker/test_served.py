@@ -131,11 +131,11 @@ def test_a_worker_goes_on_when_its_connections_are_cut(server: ServerThread, que
 def cut(client: Client) -> None:
     """As if the network had failed: every connection of the client's broker breaks."""
     broker = client.broker
-    for link in [*broker._idle, *broker._busy]:  # type: ignore[attr-defined]
+    for link in [*broker._pool._idle, *broker._pool._busy]:  # type: ignore[attr-defined]
         link._socket.shutdown(2)
     for loop, streams in list(broker._streams.items()):  # type: ignore[attr-defined]
-        if streams._link is not None:
-            loop.call_soon_threadsafe(streams._link._transport.abort)
+        if streams.link is not None:
+            loop.call_soon_threadsafe(streams.link._transport.abort)
 
 
 def test_a_worker_waits_for_a_server_that_is_replaced():

@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from stoker.brokers.contract import LACKS_NOTHING
 from stoker.model import commands as c
 from stoker.model.errors import Unknown, Unreachable
 from stoker.model.limits import Limits
@@ -112,6 +113,8 @@ def test_a_chunk_is_forgotten_when_all_of_it_is_confirmed():
 
 class Flaky:
     """A broker whose calls of one kind fail at first, before or after they happened."""
+
+    name, lacks = "local", LACKS_NOTHING
 
     def __init__(self, world: World, kind: type, error: Exception, *, happens: bool) -> None:
         self._inner: Any = world.broker

@@ -4,7 +4,7 @@ import asyncio
 import contextvars
 import threading
 import time
-from contextvars import ContextVar
+from contextvars import Context, ContextVar
 
 import pytest
 
@@ -12,9 +12,13 @@ from stoker.client.sync import Client
 from stoker.model.options import RateLimit
 from stoker.model.states import State
 from stoker.testing import World
+from stoker.worker import thread_lane
+from stoker.worker.context import is_still
 from stoker.worker.queues import QueueSettings
 from stoker.worker.worker import Worker
 from tests.worker.running import WAIT_S, Beside, handler, happens, push, push_many
+
+WAIT_MS = 60_000
 
 kinds = pytest.mark.parametrize("kind", ["thread", "async"])
 
@@ -123,6 +127,23 @@ def test_jobs_behind_one_that_hangs_are_worked_on_or_handed_back(queue: Client, 
         assert queue.wait_job(ids[-1]).state is State.COMPLETED
         assert queue.get_stats().totals.failed == 0
         assert queue.get_job(ids[50]).attempts == 1, "going back cost nothing"
+
+
+def test_a_thread_that_is_late_to_leave_its_job_still_gets_the_next(queue: Client, monkeypatch: pytest.MonkeyPatch):
+    """The job is settled, confirmed, and the worker looks for room, all before the thread counts as free."""
+    settled = threading.Event()
+
+    def late(clean: Context) -> bool:
+        happens(settled)
+        time.sleep(0.1)  # the worker looks for room meanwhile
+        return is_still(clean)
+
+    monkeypatch.setattr(thread_lane, "is_still", late)
+    with Beside(Worker(queue, [handler(lambda number: time.sleep(0.02), name="work")], concurrency=1)):
+        for number in range(2):
+            (job,) = push_many(queue, "work", [number])
+            assert queue.wait_job(job).state is State.COMPLETED
+            settled.set()
 
 
 def test_other_threads_go_on_with_the_jobs_behind_one_that_hangs(queue: Client):
@@ -304,3 +325,17 @@ def test_coroutines_that_never_wait_let_the_event_loop_have_its_turn(world: Worl
     push_many(world.client, "work", range(500))
     Worker(world.client, [handler(work)], concurrency=1, prefetch=1_000).run_until_idle()
     assert 0 < turns[0] < 500
+
+
+def test_one_job_needs_one_slot(queue: Client):
+    """A second task would be made for nothing before the job begins."""
+    seen: list[int] = []
+
+    async def work(number: int) -> None:
+        slots = [task for task in asyncio.all_tasks() if "CoroutineLane._work" in repr(task.get_coro())]
+        seen.append(len(slots))
+
+    with Beside(Worker(queue, [handler(work, name="work")])):
+        for number in range(3):
+            assert queue.wait_job(push(queue, "work", number), WAIT_MS).finished
+    assert seen == [1, 1, 1]

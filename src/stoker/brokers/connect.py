@@ -42,7 +42,7 @@ def open_broker(url: str | None = None, settings: "BrokerSettings | None" = None
 
         return open_remote(parts, settings)
     if parts.scheme in REDIS:
-        from stoker.brokers.redis import open_redis
+        from stoker.brokers.redis.opening import open_redis
 
         return open_redis(parts, settings)
     parameters = dict(parse_qsl(parts.query, keep_blank_values=True))
@@ -69,7 +69,7 @@ def settings_for(url: str, retry_s: float, token: str | None = None) -> "BrokerS
     if scheme in EMBEDDED:
         return None
     if scheme in REDIS:
-        from stoker.brokers.redis import RedisSettings
+        from stoker.brokers.redis.settings import RedisSettings
 
         return RedisSettings(retry_s=retry_s)
     from stoker.brokers.remote.settings import RemoteSettings

@@ -5,13 +5,18 @@ conformance suite, which knows nothing but this contract.
 """
 
 from collections.abc import Callable
+from functools import cache
 from typing import Any, Protocol, TypeVar
 
 import msgspec
 
 from stoker.model.commands import Command
+from stoker.model.errors import Unsupported
 
 R = TypeVar("R")
+
+LACKS_NOTHING: frozenset[str] = frozenset()
+"""What a broker with every command lacks."""
 
 
 class End(msgspec.Struct, frozen=True, gc=False):
@@ -51,6 +56,19 @@ class Waiter:
 class Broker(Protocol):
     """Offers the queue's operations. Every method may be called from any thread."""
 
+    @property
+    def name(self) -> str:
+        """For refusals: `local`, `redis`."""
+        ...
+
+    @property
+    def lacks(self) -> frozenset[str]:
+        """What it refuses as `unsupported`: commands (`Stage`), and fields of commands (`Pull.claim`).
+
+        A client of a server does not know what the server lacks: there it is empty, and the server refuses.
+        """
+        ...
+
     def execute(self, tenant: str, command: Command[R]) -> R:
         """Carry out the command; blocks while a pull or a wait waits. Raises `StokerError`."""
         ...
@@ -62,3 +80,38 @@ class Broker(Protocol):
     def close(self) -> None:
         """Answer all waiting calls with `closed` and release everything. A second call does nothing."""
         ...
+
+
+class Lacking(Protocol):
+    """The part of a broker that says what the broker does not have."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def lacks(self) -> frozenset[str]: ...
+
+
+def check_command(broker: Lacking, command: Command[Any]) -> None:
+    """Raise `Unsupported` if the broker lacks this command, or a field that the command sets."""
+    kind = type(command)
+    lacking = lacking_of(broker.lacks, kind)
+    if lacking is None:
+        return
+    if not lacking:
+        raise Unsupported.by(broker.name, kind.__name__)
+    for field, unset in lacking.items():
+        if getattr(command, field) != unset:
+            raise Unsupported.by(broker.name, f"{kind.__name__} with {field}")
+
+
+@cache
+def lacking_of(lacks: frozenset[str], kind: type[Command[Any]]) -> dict[str, Any] | None:
+    """The fields of a command that are lacking, each with the value that does not ask for it. Empty if the whole
+    command is lacking, None if nothing of it is.
+    """
+    name = kind.__name__
+    if name in lacks:
+        return {}
+    fields = msgspec.structs.fields(kind)
+    return {field.name: field.default for field in fields if f"{name}.{field.name}" in lacks} or None

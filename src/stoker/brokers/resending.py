@@ -100,10 +100,15 @@ def pushed_once(push: Any, windows: SendingWindows) -> Plan[Any]:
         try:
             return (yield msgspec.structs.replace(push, sending=sending)).reply
         except LimitExceeded as error:
-            if sending.sender not in error.message or not windows.narrow(sending):
+            if not may_narrow(windows, sending, error):
                 raise
         finally:
             windows.settle(sending)
+
+
+def may_narrow(windows: SendingWindows, sending: c.Sending, error: LimitExceeded) -> bool:
+    """Whether the push can go under another number: the server allows fewer open numbers than the window has."""
+    return sending.sender in error.message and windows.narrow(sending)
 
 
 # --- settling --------------------------------------------------------------------------------------

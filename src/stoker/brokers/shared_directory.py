@@ -149,6 +149,9 @@ Step = tuple[Owner, c.Command[Any]] | float | None
 class SharedBroker:
     """The broker over a data directory; its engine runs in this process or in another."""
 
+    name = LocalBroker.name
+    lacks = LocalBroker.lacks
+
     def __init__(self, path: str, settings: LocalSettings, *, asked: bool = False) -> None:
         self.settings = settings
         self._asked = asked

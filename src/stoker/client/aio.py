@@ -9,7 +9,10 @@ from stoker.client.batches import BATCH_JOBS, joined, pieces
 from stoker.client.sync import raise_refused, schedule_with, traced, traced_steps, with_changes
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.bulk import BulkAction, BulkView
 from stoker.model.events import Event
+from stoker.model.filters import JobFilter, fields_of
+from stoker.model.history import MINUTE_MS, HistoryPoint, Timings, TrendPoint
 from stoker.model.options import DEFAULT_OPTIONS, Codec, DeadLetterPolicy, GroupPolicy, Options, RateLimit
 from stoker.model.schedules import Schedule, SchedulePage, ScheduleView
 from stoker.model.states import State
@@ -333,6 +336,16 @@ class AsyncClient:
             c.Browse(queue, state, tag, group_id, pushed_from, pushed_before, after, limit, ascending, name, workflow)
         )
 
+    async def search(
+        self, wanted: JobFilter, *, after: int | None = None, limit: int = 100, ascending: bool = False
+    ) -> r.Page:
+        """A page of the jobs that match, newest first. It may be short: go on with its `next_after` if it has one."""
+        return await self.execute(c.Browse(**fields_of(wanted), after=after, limit=limit, ascending=ascending))
+
+    async def count_jobs(self, wanted: JobFilter, after: int | None = None) -> r.Counted:
+        """How many jobs match: exactly by queue and state, else those of one step. Go on with its `next_after`."""
+        return await self.execute(c.CountJobs(**fields_of(wanted), after=after))
+
     async def get_inputs(self, job: int, after: int = 0, limit: int = 1_000) -> r.Inputs:
         """A page of the results of the jobs that this one depends on, in order."""
         return await self.execute(c.GetInputs(job, after, limit))
@@ -361,12 +374,32 @@ class AsyncClient:
     async def get_queue(self, queue: str) -> r.QueueView:
         return await self.execute(c.GetQueue(queue))
 
+    async def get_queues(self, text: str | None = None, after: str | None = None, limit: int = 100) -> r.QueuePage:
+        """Queues with their policies, counters and timings, in the order of their names."""
+        return await self.execute(c.GetQueues(text, after, limit))
+
     async def get_stats(self, queue: str | None = None) -> r.Stats:
         return await self.execute(c.GetStats(queue))
 
     async def get_priorities(self, queue: str) -> Mapping[int, int]:
         """How many jobs of the queue wait with each priority, the highest first."""
         return (await self.execute(c.GetPriorities(queue))).waiting
+
+    async def get_timings(self, queue: str | None = None) -> Timings:
+        """How long the oldest job waits, and how long jobs wait and run."""
+        return await self.execute(c.GetTimings(queue))
+
+    async def get_history(
+        self, queue: str | None = None, range_ms: int = 3_600_000, step_ms: int = MINUTE_MS
+    ) -> Sequence[HistoryPoint]:
+        """What happened in the queue, or in all of them, minute by minute or in longer steps."""
+        return (await self.execute(c.GetHistory(queue, range_ms, step_ms))).points
+
+    async def get_trends(
+        self, queues: Sequence[str], range_ms: int = 3_600_000, step_ms: int = MINUTE_MS
+    ) -> Mapping[str, Sequence[TrendPoint]]:
+        """How many jobs completed and died in each of these queues, minute by minute or in longer steps."""
+        return (await self.execute(c.GetTrends(queues, range_ms, step_ms))).queues
 
     async def get_counts(self, queue: str | None = None) -> r.Counts:
         return (await self.get_stats(queue)).counts
@@ -397,9 +430,17 @@ class AsyncClient:
         kinds: Sequence[str] | None = None,
         payloads: bool = False,
         bytes_max: int = 4 * 1024 * 1024,
+        prefixes: Sequence[str] | None = None,
+        tenants: Sequence[str] | None = None,
+        counted: bool = False,
+        events_max: int | None = None,
     ) -> r.Records:
         """A page of raw log records, for readers that make tables of them: `stoker.records.codec.open_record`."""
-        return await self.execute(c.ReadRecords(shard, after, until, queues, kinds, payloads, bytes_max))
+        return await self.execute(
+            c.ReadRecords(
+                shard, after, until, queues, kinds, payloads, bytes_max, prefixes, tenants, counted, events_max
+            )
+        )
 
     async def subscribe(
         self,
@@ -476,6 +517,10 @@ class AsyncClient:
     async def discard(self, job: int) -> None:
         await self.execute(c.Discard(job))
 
+    async def delete_job(self, job: int) -> None:
+        """Forget a job that has ended."""
+        await self.execute(c.DeleteJob(job))
+
     async def drain(self, queue: str, *, delayed: bool = False) -> int:
         return (await self.execute(c.Drain(queue, delayed))).count
 
@@ -502,6 +547,33 @@ class AsyncClient:
 
     async def get_dead_stats(self, queue: str) -> r.DeadStats:
         return await self.execute(c.GetDeadStats(queue))
+
+    async def get_dead_groups(self, queue: str | None = None, limit: int = 100) -> r.DeadGroups:
+        """Dead letters by reason and fingerprint, the largest group first. Ask again while some are `ungrouped`."""
+        return await self.execute(c.GetDeadGroups(queue, limit))
+
+    async def start_bulk(
+        self,
+        key: str,
+        action: BulkAction,
+        wanted: JobFilter | None = None,
+        *,
+        priority: int | None = None,
+        rate: float | None = None,
+    ) -> BulkView:
+        """Begin one action on every job that matches, in the background. The key names the operation."""
+        told = None if rate is None else float(rate)
+        return await self.execute(c.StartBulk(key, action, wanted or JobFilter(), priority, told))
+
+    async def get_bulk(self, key: str) -> BulkView:
+        return await self.execute(c.GetBulk(key))
+
+    async def list_bulks(self) -> Sequence[BulkView]:
+        return (await self.execute(c.ListBulks())).bulks
+
+    async def stop_bulk(self, key: str) -> BulkView:
+        """End the operation where it is. What it has done stays."""
+        return await self.execute(c.StopBulk(key))
 
     async def retry_dead(
         self,

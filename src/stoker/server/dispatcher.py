@@ -4,7 +4,8 @@ loop, and answers only then. The more requests come in at once, the fewer commit
 A broker without turns (`served_broker.py`) gets each command as a task of its own, and commits it by itself.
 
 The dispatcher knows no sockets and no encodings. A caller submits a command and gets its reply, or an error, through a
-callback on the same event loop; replies of one turn come in the order of their commands.
+callback on the same event loop; replies of one turn come in the order of their commands. Only pushes that are gathered
+(`push_batching.py`) are answered queue by queue.
 """
 
 import asyncio
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
-from stoker.brokers.contract import End, Waiter
+from stoker.brokers.contract import End, Waiter, check_command
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.command_table import TAKES
@@ -26,7 +27,7 @@ from stoker.model.unreceived import release_of
 from stoker.runtime import process_requests
 from stoker.runtime.usage import Used
 from stoker.server.meter import Meter
-from stoker.server.push_batching import PendingBatch, is_batchable
+from stoker.server.push_batching import PendingBatch, is_batchable, replies_of
 from stoker.server.reader import SharedReads
 from stoker.server.served_broker import Counters, NoTurns, ServedBroker, ServedLogs, Turns
 
@@ -71,8 +72,8 @@ class Dispatcher:
         self._loop = asyncio.get_running_loop()
         self._turn: list[tuple[Done, Any]] = []
         """Callers that are answered when the turn ends, with their replies."""
-        self._pending_batch: PendingBatch | None = None
-        """Pushes of this turn that are carried out together."""
+        self._gathered: dict[tuple[str, str], PendingBatch] = {}
+        """Pushes of this turn that are carried out together, by tenant and queue."""
         self._is_open = False
         self._thread = threading.get_ident()
         self._is_ending = False
@@ -91,8 +92,13 @@ class Dispatcher:
         self._stopping = False
         self._keeper = self._loop.create_task(self._keep_time())
 
-    def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
-        """Carry the command out; `done` is called later. Returns the waiter if it waits for something to happen."""
+    def submit(
+        self, tenant: str, command: c.Command[Any], done: Done, execute: "Execute | None" = None
+    ) -> Waiter | None:
+        """Carry the command out; `done` is called later. Returns the waiter if it waits for something to happen.
+
+        A broker without turns may be reached through another `execute` than its own.
+        """
         self.meter.commands[type(command)] += 1
         if self._stopping and type(command) is c.Pull:
             self._answer(done, ShuttingDown(STOPPING))
@@ -102,22 +108,30 @@ class Dispatcher:
             if process != self.team.router.me:
                 return self._send_away(self.team.router, process, tenant, command, done)
         elif not self._has_turns:
-            return self._hand_over(self.broker.execute_async, tenant, command, done)
+            return self._hand_over(execute or self._execute_async, tenant, command, done)
         if type(command) is c.Push and is_batchable(command):
             self._gather(tenant, command, done)
             return None
         return self._carry_out(tenant, command, done)
+
+    async def _execute_async(self, tenant: str, command: c.Command[R]) -> R:
+        """For a broker without turns."""
+        check_command(self.broker, command)
+        return await self.broker.execute_async(tenant, command)
 
     def submit_here(self, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
         """What another process asks of this one's own shards: in one turn with all the rest, and counted there."""
         if self._stopping and type(command) in GIVING:
             self._answer(done, ShuttingDown(STOPPING))
             return None
+        if type(command) is c.Push and is_batchable(command):
+            self._gather(tenant, command, done)
+            return None
         return self._carry_out(tenant, command, done)
 
     def _carry_out(self, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
-        if self._pending_batch is not None:
-            self._push_pending_batch()
+        if self._gathered:
+            self._push_gathered()
         reply = self._reply_to(tenant, command)
         if isinstance(reply, Waiter):
             return self._wait(reply, done)
@@ -135,20 +149,39 @@ class Dispatcher:
             return unexpected(command, error)
 
     def _gather(self, tenant: str, command: c.Push, done: Done) -> None:
-        pending_batch = self._pending_batch
-        if pending_batch is None or not pending_batch.take(tenant, command, done):
-            if pending_batch is not None:
-                self._push_pending_batch()
-            self._pending_batch = PendingBatch(tenant, command, done)
+        """Put a push with the others to its queue. What it does not fit in with is carried out before it."""
+        key = (tenant, command.queue)
+        batch = self._gathered.get(key)
+        if batch is not None and batch.take(command, done):
+            return
+        if batch is not None:
+            self._push_batch(batch)
+        self._gathered[key] = PendingBatch(tenant, command, done)
+        if not self._is_open:
             self._open()
 
-    def _push_pending_batch(self) -> None:
+    def _push_gathered(self) -> None:
         """Carry out what was gathered: before anything that came after it."""
-        pending_batch, self._pending_batch = self._pending_batch, None
-        assert pending_batch is not None
-        reply = self._reply_to(pending_batch.tenant, pending_batch.command)
-        self._turn += zip(pending_batch.dones, pending_batch.replies(reply), strict=True)
-        self._open()
+        gathered, self._gathered = self._gathered, {}
+        for batch in gathered.values():
+            self._push_batch(batch)
+
+    def _push_batch(self, batch: PendingBatch) -> None:
+        """Carry out a batch as one command, or each push alone if one of them is refused or was answered before."""
+        replies: list[Any] | None = None
+        if len(batch.pushes) > 1:
+            try:
+                reply = self._begin(batch.tenant, batch.command, self._on_wake)
+                replies = None if reply is None else replies_of(reply)
+            except StokerError:
+                pass  # nothing has happened
+            except Exception as error:
+                replies = [unexpected(batch.command, error)] * len(batch.pushes)
+        if replies is None:
+            replies = [self._reply_to(batch.tenant, push) for push in batch.pushes]
+        self._turn += zip(batch.dones, replies, strict=True)
+        if not self._is_open:
+            self._open()
 
     async def call(self, tenant: str, command: c.Command[R]) -> R:
         """The same for a coroutine. Cancelling it gives the command up."""
@@ -191,14 +224,14 @@ class Dispatcher:
 
         It concerns the shards of this process alone.
         """
-        if self._pending_batch is not None:
-            self._push_pending_batch()
+        if self._gathered:
+            self._push_gathered()
         return self._begin(tenant, command, self._on_wake)  # type: ignore[no-any-return]
 
     def added_by(self, tenant: str, command: c.Command[Any]) -> Used:
         """What a command would add to what the tenant uses, as far as this process can tell."""
-        if self._pending_batch is not None:
-            self._push_pending_batch()
+        if self._gathered:
+            self._push_gathered()
         return self.counters.added_by(tenant, command)
 
     async def look_everywhere(self, tenant: str, command: c.Command[R]) -> R:
@@ -232,25 +265,19 @@ class Dispatcher:
         """How many shards there are in all processes. 0 if the broker keeps no logs."""
         return self.broker.logs.shards if self.broker.logs is not None else 0
 
-    def own_ends(self) -> dict[int, End]:
-        """How far the logs reach that this process knows without asking."""
+    def own_ends(self, tenant: str) -> dict[int, End]:
+        """How far a tenant's logs reach, those that this process knows without asking."""
         logs = self.logs
-        known = ((number, logs.known_end(number)) for number in range(logs.shards) if self.has(number))
+        known = ((number, logs.known_end(tenant, number)) for number in range(logs.shards) if self.has(number))
         return {number: end for number, end in known if end is not None}
 
     def has(self, shard: int) -> bool:
         """Whether a shard lives in this process."""
         return self.team is None or self.team.has(shard)
 
-    async def ends(self) -> Mapping[int, End]:
-        """How far all logs reach."""
-        return await self.logs.ends() if self.team is None else await self.team.ends()
-
-    async def end_of(self, shard: int) -> End:
-        """How far one log reaches."""
-        if self.team is not None and not self.team.has(shard):
-            return await self.team.end_of(shard)
-        return self.logs.known_end(shard) or (await self.logs.ends())[shard]
+    async def ends(self, tenant: str) -> Mapping[int, End]:
+        """How far all logs reach that a tenant's events are in."""
+        return await self.logs.ends(tenant) if self.team is None else await self.team.ends(tenant)
 
     def give_up(self, waiter: Waiter) -> None:
         """What `give_up` of a waiter does here: a reply that is on its way goes back."""
@@ -333,8 +360,8 @@ class Dispatcher:
 
     def _end_turn(self) -> None:
         """Journal what was executed, then let the replies out."""
-        if self._pending_batch is not None:
-            self._push_pending_batch()
+        if self._gathered:
+            self._push_gathered()
         self._is_open = False
         opened_at = self._opened_at
         turn, self._turn = self._turn, []
@@ -348,7 +375,11 @@ class Dispatcher:
             self._is_ending = False
         if self._awake:
             woken, self._awake = self._awake, []
-            turn = [*self._replies_of(woken), *turn]  # they came first, and a worker may begin
+            first = list(self._replies_of(woken))
+            if len(first) == 1 and len(turn) == 1:  # an idle worker begins before the answer to the push is made
+                self._let_out(first, level)
+            else:
+                turn = [*first, *turn]
         flushing = self._turns.flushing(ticket) if ticket else None
         if flushing is None:
             self._let_out(turn, level)

@@ -21,7 +21,7 @@ BOUNDS_S = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.
 BOUNDS_COUNT = (1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024)
 
 
-class Histogram:
+class MeterHistogram:
     """How often a value was how large."""
 
     __slots__ = ("bounds", "counts", "sum")
@@ -70,9 +70,9 @@ class Meter:
         """By kind: how many were handed in."""
         self.refused: defaultdict[tuple[type, str], int] = defaultdict(int)
         """By kind and code: how many of those the queue did not take."""
-        self.turn_sizes = Histogram(BOUNDS_COUNT)
-        self.turn_times = Histogram(BOUNDS_S)
-        self.http_times = Histogram(BOUNDS_S)
+        self.turn_sizes = MeterHistogram(BOUNDS_COUNT)
+        self.turn_times = MeterHistogram(BOUNDS_S)
+        self.http_times = MeterHistogram(BOUNDS_S)
         self.http_statuses: defaultdict[int, int] = defaultdict(int)
         self.connections: dict[str, int] = {}
         """By transport, where it tells."""

@@ -19,7 +19,9 @@ class NeededPackages(NamedTuple):
 
 
 LISTENERS: Final[Mapping[str, NeededPackages]] = {
-    "http": NeededPackages("server", ("uvicorn", "httptools", "starlette", "websockets", "prometheus_client")),
+    "http": NeededPackages(
+        "server", ("uvicorn", "httptools", "starlette", "websockets", "prometheus_client", "jinja2")
+    ),
     "grpc": NeededPackages("grpc", ("grpc", "grpc_health", "grpc_reflection")),
 }
 

@@ -205,7 +205,7 @@ class EventReader:
 
     def last(self, shard: int) -> int:
         """The last sequence number that the log has given, as far as this process knows."""
-        end = self._dispatcher.logs.known_end(shard) if self._dispatcher.has(shard) else None
+        end = self._dispatcher.logs.known_end(self._tenant, shard) if self._dispatcher.has(shard) else None
         return self._last[shard] if end is None else end.last
 
     def next(self) -> Event | MissedEvents | None:

@@ -10,10 +10,11 @@ import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
-from stoker.model.errors import Unavailable, Unsupported
+from stoker.model.errors import Unsupported
 from stoker.model.replies import Stats
 from stoker.model.workers import WORKER_KEYS, WorkerView, worker_views
-from stoker.server.meter import WORKERS_MAX, Histogram, SeenWorker
+from stoker.runtime.peer_lost import not_there
+from stoker.server.meter import WORKERS_MAX, MeterHistogram, SeenWorker
 from stoker.wire.native import NAMES
 
 if TYPE_CHECKING:
@@ -24,12 +25,21 @@ PAGE = 500
 """Workers that are read from the key-value store at once."""
 
 
-class Counted(msgspec.Struct, frozen=True, gc=False):
+class CountedTimes(msgspec.Struct, frozen=True, gc=False):
     """A histogram as it stands."""
 
     bounds: tuple[float, ...]
     counts: tuple[int, ...]
     sum: float
+
+
+class InboxReport(msgspec.Struct, frozen=True, kw_only=True):
+    """Numbers about the inbox that a server reads."""
+
+    rows: dict[str, int] | None
+    """By state; None while the database does not answer."""
+    oldest_s: float
+    totals: dict[str, int]
 
 
 class ServerReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,17 +50,19 @@ class ServerReport(msgspec.Struct, frozen=True, kw_only=True):
     tenants: list[str]
     commands: list[tuple[str, str, int]]
     """Name, outcome, how many."""
-    turn_sizes: Counted | None
+    turn_sizes: CountedTimes | None
     """None if the broker has no turns."""
-    turn_times: Counted | None
-    http_times: Counted
+    turn_times: CountedTimes | None
+    http_times: CountedTimes
     http_statuses: dict[int, int]
     connections: dict[str, int]
     streams: int
     workers: int
     """Heard of in the last minute."""
     is_full: bool | None
+    is_ready: bool
     webhooks: dict[str, int]
+    inbox: InboxReport | None = None
 
 
 _report = msgspec.msgpack.Decoder(ServerReport).decode
@@ -60,11 +72,12 @@ _workers = msgspec.msgpack.Decoder(list[SeenWorker]).decode
 def own_report(service: "Service") -> ServerReport:
     dispatcher, meter, webhooks = service.dispatcher, service.meter, service.webhooks
     counters, has_turns = dispatcher.broker.counters, dispatcher.broker.turns is not None
+    known = counters or dispatcher.broker.remote
     return ServerReport(
         process=dispatcher.team.seat.number if dispatcher.team is not None else 0,
         uptime_s=time.time() - service.started_at,
         shards=counters.shard_stats() if counters is not None else None,
-        tenants=sorted(counters.tenants()) if counters is not None else [],
+        tenants=sorted(known.tenants()) if known is not None else [],
         commands=_commands(service),
         turn_sizes=_counted(meter.turn_sizes) if has_turns else None,
         turn_times=_counted(meter.turn_times) if has_turns else None,
@@ -74,26 +87,28 @@ def own_report(service: "Service") -> ServerReport:
         streams=meter.streams,
         workers=meter.workers_since(time.time() - 60),
         is_full=counters.is_full if counters is not None else None,
+        is_ready=not service.trouble,
         webhooks=msgspec.structs.asdict(webhooks.totals) if webhooks is not None else {},
+        inbox=service.inbox_report(),
     )
 
 
 async def all_reports(service: "Service") -> list[ServerReport]:
-    """Of every process. Raises `Unavailable` if one is not there: sums without it would be wrong."""
+    """Of every process of this node. Raises `Unavailable` if one is not there: sums without it would be wrong."""
     team = service.dispatcher.team
     if team is None:
         return [own_report(service)]
     replies = await team.ask_all("report")
-    missing = [process for process in range(team.seat.processes) if process not in replies]
+    missing = [process for process in team.siblings if process not in replies]
     if missing:
-        raise Unavailable(f"process {missing[0]} is not there at the moment: it comes back by itself, try again")
-    return [_report(reply) for reply in replies.values()]
+        raise not_there(missing)
+    return [_report(replies[process]) for process in team.siblings]
 
 
 async def all_workers(service: "Service", tenant: str) -> list[SeenWorker]:
     """Those of a tenant: heard of in any process, with what they tell about themselves in the key-value store."""
     found = {worker.id: worker for worker in await _heard_of(service, tenant)}
-    for view in await _registered(service, tenant):
+    for view in await registered_workers(service, tenant):
         known = found.get(view.id) or SeenWorker(view.id, view.queues, view.seen_at)
         last_seen = max(known.last_seen, view.seen_at)
         found[view.id] = msgspec.structs.replace(
@@ -102,10 +117,11 @@ async def all_workers(service: "Service", tenant: str) -> list[SeenWorker]:
     return list(found.values())
 
 
-async def _registered(service: "Service", tenant: str) -> list[WorkerView]:
+async def registered_workers(service: "Service", tenant: str) -> list[WorkerView]:
+    """Those that report themselves in the key-value store. None if the broker has no such store."""
     try:
         return await _in_store(service, tenant)
-    except Unsupported:  # a broker without a key-value store: the workers that have pulled are all that is known
+    except Unsupported:
         return []
 
 
@@ -152,5 +168,5 @@ def _commands(service: "Service") -> list[tuple[str, str, int]]:
     ]
 
 
-def _counted(histogram: Histogram) -> Counted:
-    return Counted(tuple(histogram.bounds), tuple(histogram.counts), histogram.sum)
+def _counted(histogram: MeterHistogram) -> CountedTimes:
+    return CountedTimes(tuple(histogram.bounds), tuple(histogram.counts), histogram.sum)

@@ -1,4 +1,4 @@
-"""`stoker serve`: opens the data directory, serves until a signal comes, and stops in order.
+"""`stoker serve`: opens the data directory or reaches Redis, serves until a signal comes, and stops in order.
 
 Signals: SIGTERM and SIGINT drain and stop, a second one hands running jobs back at once; SIGHUP reads tokens, keys,
 quotas and limits again.
@@ -35,8 +35,13 @@ def run(config: ServerConfig, again: Reload | None = None, notes: Sequence[str] 
     """Serve until told to stop: the exit code. `notes` are printed behind the lines that say where it listens."""
     logs.set_up(config.log)
     raise_limit(2 * config.server.connections_max)
+    if config.cluster.url:
+        from stoker.server.processes.cluster_seating import supervise as supervise_node
+
+        with asyncio.Runner() as runner:
+            return runner.run(supervise_node(config, again, notes))
     if config.processes > 1:
-        from stoker.server.processes.supervisor import supervise
+        from stoker.server.processes.directory_seating import supervise
 
         with asyncio.Runner() as runner:
             return runner.run(supervise(config, again, notes))
@@ -70,14 +75,41 @@ async def serve(config: ServerConfig, again: Reload | None = None, notes: Sequen
     bound = Bound()
     await bound.bind(config)  # before the queue is opened: a server that cannot listen leaves no directory behind
     try:
-        broker = open_queue(config)
+        broker, about = await open_queue(config)
     except BaseException:
         bound.close()
         raise
     calm_collector()
+    return await _serve_over(config, broker, bound, again, [*about, *notes])
+
+
+def run_over(config: ServerConfig, broker: ServedBroker) -> int:
+    """Serve a broker that is open already, until told to stop: the exit code."""
+
+    async def serve() -> int:
+        bound = Bound()
+        try:
+            await bound.bind(config)
+        except BaseException:
+            broker.close()
+            raise
+        return await _serve_over(config, broker, bound)
+
+    logs.set_up(config.log)
+    with asyncio.Runner(loop_factory=new_loop) as runner:
+        return runner.run(serve())
+
+
+async def _serve_over(
+    config: ServerConfig,
+    broker: ServedBroker,
+    bound: Bound,
+    again: Reload | None = None,
+    notes: Sequence[str] = (),
+) -> int:
     try:
         server = Server(config, broker, bound=bound)
-        lines = [*await server.start(), *notes]
+        lines = first_words(config, [*await server.start(), *notes])
         stopped = asyncio.Event()
         catch_signals(server, stopped, again)
         end_with(broker, stopped, server.hurry)
@@ -91,6 +123,14 @@ async def serve(config: ServerConfig, again: Reload | None = None, notes: Sequen
     return 0
 
 
+def first_words(config: ServerConfig, lines: Sequence[str]) -> list[str]:
+    """The lines that say where a server listens, where its pages are, and what its replies wait for."""
+    at = next((line.split()[1] for line in lines if line.startswith("http ") and "://" in line), None)
+    pages = [f"ui     {at}/ui/"] if at is not None and config.dashboard.enabled else []
+    kept = [f"data   {config.data}, durability: {config.durability}"] if config.data is not None else []
+    return [*lines, *pages, *kept]
+
+
 def check_files(config: ServerConfig) -> None:
     """Raise if a file that the configuration names cannot be used: tokens, keys, certificates."""
     Gate(config.auth)
@@ -98,10 +138,16 @@ def check_files(config: ServerConfig) -> None:
         tls_context(listener.tls)
 
 
-def open_queue(config: ServerConfig) -> ServedBroker:
+async def open_queue(config: ServerConfig) -> tuple[ServedBroker, list[str]]:
+    """The queue, and the lines that say what it is where that is not plain from the flags."""
+    if config.broker is not None:
+        from stoker.brokers.redis.served import open_served
+
+        broker, facts = await open_served(config.broker, config.engine, config.limits)
+        return broker, [f"broker {broker.seed} (version {facts.version}), durability: {facts.level}"]
     if config.data is None:
-        return open_memory("", {}, config.local)
-    return open_sqlite(config.data, {}, config.local, notice=notice(SERVER, config.local))
+        return open_memory("", {}, config.local), []
+    return open_sqlite(config.data, {}, config.local, notice=notice(SERVER, config.local)), []
 
 
 def catch_signals(server: Server, stopped: asyncio.Event, again: Reload | None) -> None:

@@ -5,9 +5,12 @@
     turns      commands are begun at once and committed together, once a turn of the event loop
     logs       events can be read, so there are streams, subscriptions and webhooks
     counters   jobs are counted in this process, so there are metrics of jobs, drains and quotas by use
+    remote     the queue is kept elsewhere, and several servers may be in front of it: quotas by use ask there, and
+               what only one server may do at a time needs a lease there
 
-The local engine has all three. A broker that only has `execute_async` has none of them: its commands run as tasks, and
-what needs the missing part is refused as `unsupported`, or left out of a report. Nothing here knows a transport.
+The local engine has the first three. A broker in front of which several servers run (Redis) has `logs` and `remote`. A
+broker that only has `execute_async` has none of them: its commands run as tasks, and what needs the missing part is
+refused as `unsupported`, or left out of a report. Nothing here knows a transport.
 """
 
 from collections.abc import Callable, Collection, Coroutine, Mapping
@@ -64,19 +67,19 @@ class Turns(Protocol):
 
 
 class ServedLogs(Protocol):
-    """How far the logs reach that `ReadEvents` reads. Each shard has one."""
+    """How far the logs reach that `ReadEvents` reads. Each shard has one, for all tenants or for each of them."""
 
     @property
     def shards(self) -> int:
         """How many there are, those of other processes included."""
         ...
 
-    def known_end(self, shard: int) -> End | None:
+    def known_end(self, tenant: str, shard: int) -> End | None:
         """How far one log reaches. None if this process has to ask for that: `ends` asks."""
         ...
 
-    async def ends(self) -> Mapping[int, End]:
-        """How far all logs reach."""
+    async def ends(self, tenant: str) -> Mapping[int, End]:
+        """How far all logs reach that a tenant's events are in."""
         ...
 
 
@@ -90,6 +93,10 @@ class Counters(Protocol):
 
     def shard_stats(self) -> list[Stats]:
         """Of each shard, over all tenants."""
+        ...
+
+    def sample_history(self) -> Callable[[], None]:
+        """Note what has happened in the queues since the last time. The answer stores it, and may run in any thread."""
         ...
 
     def tenants(self) -> Collection[str]: ...
@@ -106,6 +113,36 @@ class Counters(Protocol):
 
     def hand_back_all(self) -> int:
         """Return every running job to its queue as if never pulled; how many there were."""
+        ...
+
+
+class RemoteQueue(Protocol):
+    """A queue that is kept outside of this process. Several servers may be in front; each knows its own clients."""
+
+    def tenants(self) -> Collection[str]:
+        """Those that this server has had commands of."""
+        ...
+
+    async def used(self, tenant: str) -> Used: ...
+
+    async def added_by(self, tenant: str, command: Command[Any]) -> Used:
+        """What a command would add to what the tenant uses."""
+        ...
+
+    def running(self) -> int:
+        """How many jobs were pulled through this server and run, as far as it knows."""
+        ...
+
+    async def hand_back_all(self) -> int:
+        """Return these jobs to their queues as if never pulled; how many there were."""
+        ...
+
+    async def hold(self, name: str, owner: str, ttl_ms: int) -> bool:
+        """Take a lease that one server has at a time, or renew it: whether `owner` has it now."""
+        ...
+
+    async def let_go(self, name: str, owner: str) -> None:
+        """End the lease, if `owner` has it."""
         ...
 
 
@@ -131,11 +168,18 @@ class ServedBroker(Protocol):
         ...
 
     @property
+    def lacks(self) -> frozenset[str]:
+        """What it refuses as `unsupported`, as `brokers/contract.py` says it: the server refuses it before the broker
+        is asked.
+        """
+        ...
+
+    @property
     def limits(self) -> Limits: ...
 
     @property
-    def is_ready(self) -> bool:
-        """Whether it can carry out commands at the moment: `/ready` says so."""
+    def trouble(self) -> str:
+        """Why it cannot carry out commands at the moment; empty while it can. `/ready` says so."""
         ...
 
     @property
@@ -146,6 +190,9 @@ class ServedBroker(Protocol):
 
     @property
     def counters(self) -> Counters | None: ...
+
+    @property
+    def remote(self) -> RemoteQueue | None: ...
 
     def now(self) -> int:
         """Milliseconds since 1970, as the broker's deadlines count them."""
@@ -182,4 +229,4 @@ class NoTurns:
         return await self._broker.execute_async(SYSTEM_TENANT, command)
 
     def when_stopped(self, tell: Callable[[], object]) -> None:
-        """It does not stop by itself: `is_ready` says how it fares."""
+        """It does not stop by itself: `trouble` says how it fares."""

@@ -21,7 +21,9 @@ from stoker.server.binding import Bound, address_text
 from stoker.server.config import ServerConfig, tls_context
 from stoker.server.descriptors import limit
 from stoker.server.dispatcher import Dispatcher
-from stoker.server.served_broker import Counters, ServedBroker
+from stoker.server.history import HistorySampler
+from stoker.server.inbox import InboxReading
+from stoker.server.served_broker import ServedBroker
 from stoker.server.service import Service
 from stoker.server.tcp import StreamConnections
 from stoker.server.webhooks import Webhooks
@@ -29,6 +31,7 @@ from stoker.server.webhooks import Webhooks
 if TYPE_CHECKING:
     from stoker.server.processes.links import ProcessSeat
     from stoker.server.processes.team import Team
+    from stoker.server.processes.ways import Ways
 
 POLL_S = 0.05
 """How often a draining server looks whether the last job has ended."""
@@ -96,8 +99,12 @@ class Server:
         broker: ServedBroker,
         seat: "ProcessSeat | None" = None,
         bound: Bound | None = None,
+        ways: "Ways | None" = None,
     ) -> None:
-        """`seat` says which of several processes this is. `bound` has the sockets that are bound already."""
+        """`seat` says which of several processes this is, and `ways` how it reaches the others: None = Unix sockets.
+
+        `bound` has the sockets that are bound already.
+        """
         self.config = config
         self.broker = broker
         self.gate = Gate(config.auth)
@@ -106,17 +113,22 @@ class Server:
         if broker.counters is not None:
             broker.counters.refuse_schedules_when(self.service.is_over)
         self.service.webhooks = self.webhooks = Webhooks(self.dispatcher, config.webhooks)
+        self.inbox = InboxReading(self.service)
+        self.service.inbox_report = self.inbox.report
         self.service.bound = bound or Bound()
         self.team: Team | None = None
         if seat is not None:
             from stoker.server.processes.member import join
+            from stoker.server.processes.ways import UnixWays
 
-            self.team = join(self.service, seat, local(broker))
+            ways = ways or UnixWays(seat.directory, seat.number)
+            self.team = join(self.service, seat, ways, local(broker))
         self._listeners: list[Listener] = [make(self.service) for make in wanted(config)]
-        if self.team is not None and self.team.seat.number == 0:
+        if self.team is not None and self.team.seat.directory and self.team.seat.number == 0:
             self._listeners.append(shared_data_socket(self.team, self.service, local(broker)))
         elif isinstance(broker, LocalBroker) and (place := broker.data_directory) is not None and place.notice:
             self._listeners.append(data_socket(self.service, broker, place.path))
+        self._sampler = HistorySampler(broker.counters)
         self._at_once = asyncio.Event()
 
     async def start(self) -> list[str]:
@@ -129,6 +141,8 @@ class Server:
             await self.service.bound.bind(self.config)
             for listener in self._listeners:
                 lines.append(await listener.start())  # noqa: PERF401  those that have started must be known
+            if self.team is None or self.team.seat.number == 0:
+                await self.inbox.start()
         except OSError as error:
             await self.close()
             raise InvalidRequest(
@@ -137,6 +151,7 @@ class Server:
         except BaseException:
             await self.close()
             raise
+        self._sampler.start()
         self._say_if_bounded()
         return [line for line in lines if line]
 
@@ -166,38 +181,51 @@ class Server:
         """Give out no more jobs, let running ones end for a while, hand the rest back, and close."""
         for listener in self._listeners:
             await listener.stop_accepting()
+        await self.inbox.close()
         await self.dispatcher.stop_dispatching()
         await self._drain()
         await self.close()
 
     async def _drain(self) -> None:
-        counters = self.broker.counters
-        if counters is None:
-            return  # the broker outlives this server: its workers settle their jobs through another one
+        counters, remote = self.broker.counters, self.broker.remote
+        moves = self.team is not None and self.team.seat.can_move
+        if moves or (counters is None and remote is None):
+            return  # the queue outlives this server: its workers settle their jobs through another one
         loop = asyncio.get_running_loop()
         until = loop.time() + self.config.stop.drain_s
-        while await self._active(counters) and loop.time() < until and not self._at_once.is_set():
+        while await self._active() and loop.time() < until and not self._at_once.is_set():
             try:
                 async with asyncio.timeout(POLL_S):
                     await self._at_once.wait()
             except TimeoutError:
                 pass
-        handed_back = counters.hand_back_all()
+        handed_back = 0
+        if counters is not None:
+            handed_back = counters.hand_back_all()
+        elif remote is not None:
+            handed_back = await remote.hand_back_all()
         if handed_back:
             log.info("handed %d running jobs back; no attempt is counted for them", handed_back)
 
-    async def _active(self, counters: Counters) -> int:
-        """How many jobs run, in all processes: workers that are connected here may have jobs of another one."""
+    async def _active(self) -> int:
+        """How many jobs run, in all processes: workers that are connected here may have jobs of another one.
+
+        Of several servers in front of one broker, each waits for the jobs that were pulled through it.
+        """
         if self.team is not None:
             from stoker.server.processes.member import active_everywhere
 
             return await active_everywhere(self.team)
-        return sum(stats.counts.active for stats in counters.shard_stats())
+        if self.broker.counters is not None:
+            return sum(stats.counts.active for stats in self.broker.counters.shard_stats())
+        return self.broker.remote.running() if self.broker.remote is not None else 0
 
     async def close(self) -> None:
         """Close every connection, at once."""
+        await self.inbox.close()
         for listener in self._listeners:
             await listener.stop()
+        await self._sampler.close()
         await self.webhooks.close()
         await self.dispatcher.close()
         self.service.bound.close()

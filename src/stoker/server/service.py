@@ -4,7 +4,8 @@ A transport that has decoded a request asks here whether it may be executed, and
 """
 
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection
+from functools import partial
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from stoker.brokers.contract import Waiter
@@ -19,9 +20,12 @@ from stoker.server.binding import Bound
 from stoker.server.config import ServerConfig
 from stoker.server.connections import ConnectionBounds, Connections, bounds_for
 from stoker.server.descriptors import left_for_connections
-from stoker.server.dispatcher import Dispatcher, Done, Wait
+from stoker.server.dispatcher import STOPPING, Dispatcher, Done, Wait
+from stoker.server.push_amounts import check_brought
+from stoker.server.remote_quotas import RemoteQuotas
 
 if TYPE_CHECKING:
+    from stoker.server.report import InboxReport
     from stoker.server.snapshots import Snapshots
     from stoker.server.webhooks import Webhooks
 
@@ -55,11 +59,16 @@ class Service:
         self._descriptors = left - (self.grpc_connections_max if config.grpc.address is not None else 0)
         self.quotas = QuotaKeeper(config.processes)
         self.usage: Usage = BrokerUsage(dispatcher)
+        broker = dispatcher.broker
+        self.remote_quotas = RemoteQuotas(broker, broker.remote, self.quotas) if broker.remote is not None else None
+        """Keeps quotas by use where jobs are counted elsewhere."""
         self.started_at = time.time()
         self.bound = Bound()
         """Where to listen, as far as that is bound already."""
         self.webhooks: Webhooks | None = None
         """Where they are posted: a server has them, a queue that is only shared between processes has not."""
+        self.inbox_report: Callable[[], InboxReport | None] = lambda: None
+        """How the inbox stands that a server reads; None if it reads none."""
         self.snapshots: Snapshots | None = None
         """What makes them. Only peers at the socket in the data directory may ask for one."""
 
@@ -68,6 +77,14 @@ class Service:
         identity = self.gate.identify(credential, loopback=loopback or self.config.insecure)
         return identity if entitlement is None else self.gate.entitle(identity, entitlement)
 
+    @property
+    def trouble(self) -> str:
+        """Why no work is accepted at the moment; empty while it is. `/ready` and the metrics say so."""
+        dispatcher = self.dispatcher
+        if dispatcher.is_stopping:
+            return STOPPING
+        return dispatcher.broker.trouble or (dispatcher.team.trouble if dispatcher.team is not None else "")
+
     def bounds(self) -> ConnectionBounds:
         """How many connections there may be."""
         return bounds_for(self.config.server, self._descriptors, has_tokens=self.gate.configured)
@@ -75,6 +92,9 @@ class Service:
     def admit(self, identity: Identity, permission: Permission, tenant: str | None, command: Any) -> str:
         """The tenant to act for. Raises if this identity may not act for it, or is over its limits."""
         tenant = self.gate.allow(identity, permission, tenant, time.time())
+        if type(command) is c.ReadRecords:
+            for other in command.tenants or ():
+                self.gate.allow(identity, permission, other, time.time())
         quotas = self.gate.quotas(identity, tenant, time.time())
         if quotas is not None:
             self.quotas.check_rate(tenant, quotas, time.monotonic())
@@ -88,26 +108,17 @@ class Service:
         quotas = self.gate.quotas(identity, tenant, time.time())
         if quotas is not None:
             if self.dispatcher.broker.counters is None:
-                check_countable(quotas, self.dispatcher.broker.name)
-                return
+                if self.dispatcher.broker.remote is None:
+                    check_countable(quotas, self.dispatcher.broker.name)
+                return  # `submit` asks where the jobs are counted
             if type(command) in WEIGHED:
                 self._check_weighed(tenant, quotas, command)
                 return
-            payloads = payloads_of(command)
-            size = sum(map(len, payloads))
-            if type(command) is c.FillStep:  # its queue was named by the workflow, and looked at then
-                try:
-                    self.quotas.check_push(tenant, quotas, None, len(payloads), size, self.usage)
-                except QuotaExceeded:
-                    if not self._is_filled(tenant, command):
-                        raise
-                return
-            steps = command.steps if type(command) is c.PushWorkflow else (command,)
-            for queue in dict.fromkeys(step.queue for step in steps):
-                self.quotas.check_push(tenant, quotas, queue, len(payloads), size, self.usage)
-            for step in steps:
-                own = payloads_of(step)
-                self.usage.admitted(tenant, step.queue, len(own), sum(map(len, own)))
+            try:
+                check_brought(self.quotas, tenant, quotas, command, self.usage)
+            except QuotaExceeded:
+                if type(command) is not c.FillStep or not self._is_filled(tenant, command):
+                    raise
 
     def _check_weighed(self, tenant: str, quotas: Quotas, command: Any) -> None:
         """Commands that replace something, bring something back, or say a second time what they said before."""
@@ -145,9 +156,16 @@ class Service:
             self.dispatcher.return_unsent(tenant, command, reply, claimed=True)
             raise Unauthenticated(EXPIRED)
 
-    def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
+    def submit(
+        self, tenant: str, command: c.Command[Any], done: Done, identity: Identity | None = None
+    ) -> Waiter | None:
+        """Hand in a command that was admitted. Where jobs are counted elsewhere, `identity` has its quotas checked."""
         if type(command) is c.Pull and 0 < len(command.worker) <= WORKER_CHARS_MAX:
             self.meter.seen(tenant, command.worker, command.queues)
+        if self.remote_quotas is not None and identity is not None and type(command) in COUNTED:
+            quotas = self.gate.quotas(identity, tenant, time.time())
+            if quotas is not None and any(getattr(quotas, name) for name in BY_USE):
+                return self.dispatcher.submit(tenant, command, done, partial(self.remote_quotas.execute, quotas))
         return self.dispatcher.submit(tenant, command, done)
 
     async def call(
@@ -157,24 +175,11 @@ class Service:
 
         A reply that may have been waited for is only for an `identity` that is still valid.
         """
-        reply: R = await self.dispatcher.called(self.submit, tenant, command, wait)
+        submit = partial(self.submit, identity=identity)
+        reply: R = await self.dispatcher.called(submit, tenant, command, wait)
         if identity is not None and getattr(command, "wait_ms", None):
             self.check_still(identity, tenant, command, reply)
         return reply
-
-
-def payloads_of(command: Any) -> Sequence[bytes]:
-    """What a push brings. A schedule is looked at when it is made or run by hand, as if it were one job."""
-    if type(command) is c.Push:
-        return (command.payload,)
-    if type(command) is c.PutSchedule:
-        return (command.schedule.payload,)
-    if type(command) is c.RunSchedule:
-        return (b"",)
-    if type(command) is c.PushWorkflow:
-        return [payload for step in command.steps for payload in step.payloads]
-    payloads: Sequence[bytes] = command.payloads
-    return payloads
 
 
 def check_countable(quotas: Quotas, broker: str) -> None:

@@ -99,7 +99,7 @@ class Session:
         key = (permission, named)
         if identity is self._known_for and gate.revision == self._known_at and not identity.grant.ended:
             tenant = self._known.get(key)
-            if tenant is not None:
+            if tenant is not None and type(command) is not c.ReadRecords:  # which may name more tenants
                 return tenant
         else:
             self._known_for, self._known_at = identity, gate.revision
@@ -142,8 +142,10 @@ class Session:
         """Hand a command in, and remember it while it waits."""
         self.in_flight += 1
         service = self.service
-        hand_in = service.submit if type(call.command) is c.Pull else service.dispatcher.submit
-        waiter = hand_in(call.tenant, call.command, call)
+        if type(call.command) is c.Pull or service.remote_quotas is not None:
+            waiter = service.submit(call.tenant, call.command, call, call.identity)
+        else:
+            waiter = service.dispatcher.submit(call.tenant, call.command, call)
         if waiter is not None:
             self.waiting[call] = waiter
 

@@ -13,7 +13,7 @@ from stoker.model.command_table import MAKES_JOBS, TAKES, TAKES_LEVEL, WITH_OPTI
 from stoker.model.errors import InvalidRequest, Refused, StokerError
 from stoker.model.ids import SYSTEM_TENANT
 from stoker.model.version import __version__
-from stoker.server.dispatcher import Dispatcher, Done
+from stoker.server.dispatcher import Dispatcher, Done, Execute
 from stoker.server.served_broker import ServedBroker
 from stoker.tracing import SYSTEM, remote_context
 from stoker.wire.native import NAMES
@@ -47,12 +47,12 @@ class TracedDispatcher(Dispatcher):
         self._tenants = tenants
         """Whether spans tell whose command it was."""
 
-    def submit(self, tenant: str, command: c.Command[Any], done: Done) -> Waiter | None:
+    def submit(self, tenant: str, command: c.Command[Any], done: Done, execute: Execute | None = None) -> Waiter | None:
         if tenant == SYSTEM_TENANT:
-            return super().submit(tenant, command, done)  # the server's own housekeeping
+            return super().submit(tenant, command, done, execute)  # the server's own housekeeping
         span = self._start(tenant, command)
         with trace.use_span(span, record_exception=False, set_status_on_exception=False):
-            return super().submit(tenant, command, Traced(span, done))
+            return super().submit(tenant, command, Traced(span, done), execute)
 
     def give_up(self, waiter: Waiter) -> None:
         done = waiter.done

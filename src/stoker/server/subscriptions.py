@@ -33,6 +33,7 @@ class Subscription:
         has_room: Callable[[], bool],
     ) -> None:
         self.queue = wanted.queue
+        self._tenant = tenant
         self._dispatcher = service.dispatcher
         self._send = send
         self._has_room = has_room
@@ -49,7 +50,7 @@ class Subscription:
             wanted,
             self.go_on,
             start=start,
-            ends=self._dispatcher.own_ends(),
+            ends=self._dispatcher.own_ends(tenant),
             identity=identity,
         )
 
@@ -62,7 +63,7 @@ class Subscription:
 
     async def _find_places(self, told: Told) -> None:
         try:
-            self._reader.place(await self._dispatcher.ends())
+            self._reader.place(await self._dispatcher.ends(self._tenant))
         except StokerError as error:
             self.end()
             told(error)

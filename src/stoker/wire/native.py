@@ -6,7 +6,6 @@ no id is negative, and a batch of ten thousand costs as much as one of ten.
 """
 
 import re
-from functools import cache
 from typing import Annotated, Any, Final, get_args
 
 import msgspec
@@ -15,7 +14,7 @@ from stoker.model import commands as c
 from stoker.model.command_table import WITH_OPTIONS, with_field
 from stoker.model.errors import BY_CODE, InvalidRequest, LimitExceeded, StokerError, Unknown
 from stoker.model.events import Event
-from stoker.model.id_ranges import plain, widen
+from stoker.model.id_ranges import has_ids, plain, widen
 from stoker.model.loose_batch import LooseBatch, with_misfits
 from stoker.model.options import Options
 from stoker.wire.counting import COUNTED_BYTES, OBJECTS_MAX, judge
@@ -128,6 +127,32 @@ class Outline(msgspec.Struct, gc=False):
     steps: msgspec.Raw = NOT_SAID
 
 
+class CommandReader:
+    """How a server reads one kind of command."""
+
+    def __init__(self, kind: type[c.Command[Any]], decoder: Any) -> None:
+        self.decode: Any = decoder(kind).decode
+        self.check_names = NameCheck(kind, decoder)
+        self.has_many = kind in WITH_OPTIONS or kind in with_field("steps")
+        """Whether it holds options for each of many jobs, or edges to many."""
+        self.has_ids = has_ids(kind)
+
+
+class CommandReaders(dict[str, CommandReader]):
+    """By the command's name. Each is made when it is first needed: clients read no commands."""
+
+    def __init__(self, decoder: Any) -> None:
+        super().__init__()
+        self._decoder = decoder
+
+    def __missing__(self, name: str) -> CommandReader:
+        kind = COMMANDS.get(name)
+        if kind is None:
+            raise InvalidRequest(f"unknown command {name[:64]!r}: the reference lists the commands that there are")
+        reader = self[name] = CommandReader(kind, self._decoder)
+        return reader
+
+
 class Format:
     """One codec: how requests and replies are written and read."""
 
@@ -145,8 +170,7 @@ class Format:
         self.outline: Any = module.Decoder(Outline).decode
         self.options: Any = module.Decoder(Options).decode
         self.anything: Any = module.Decoder().decode
-        self.bodies: dict[str, Any] = {name: module.Decoder(kind).decode for name, kind in COMMANDS.items()}
-        self.decoder: Any = module.Decoder
+        self.readers = CommandReaders(module.Decoder)
         self.replies: dict[type, Any] = {kind: module.Decoder(reply_of(kind)).decode for kind in COMMANDS.values()}
 
 
@@ -169,34 +193,23 @@ def open_envelope(frame: bytes, codec: Codec) -> Envelope:
 
 def command_of(envelope: Envelope, codec: Codec) -> c.Command[Any]:
     """The command in an envelope. Raises `InvalidRequest` that names the field."""
-    decode = FORMATS[codec].bodies.get(envelope.cmd)
-    if decode is None:
-        raise InvalidRequest(f"unknown command {envelope.cmd[:64]!r}: the reference lists the commands that there are")
-    body = envelope.body
+    cmd, body = envelope.cmd, envelope.body
+    reader = FORMATS[codec].readers[cmd]
     if body is NOT_SAID:
         body = EMPTY[codec]
-    cmd = envelope.cmd
-    is_odd = cmd in WITH_MANY and is_large(body, codec) and not is_bearable(body, cmd, codec)
-    name_check(cmd, codec)(cmd, body)
+    is_odd = reader.has_many and is_large(body, codec) and not is_bearable(body, cmd, codec)
     try:
-        command: c.Command[Any] = decode(body)
+        command: c.Command[Any] = reader.decode(body)
     except msgspec.ValidationError as error:
+        reader.check_names(cmd, body)
         if is_odd:
-            raise InvalidRequest(f"invalid {envelope.cmd}: {decode_error_text(error)}") from None
-        command = item_by_item(envelope.cmd, body, codec, error)
+            raise InvalidRequest(f"invalid {cmd}: {decode_error_text(error)}") from None
+        return item_by_item(cmd, body, codec, error)
     except (msgspec.MsgspecError, RecursionError, UnicodeDecodeError) as error:
-        raise InvalidRequest(f"invalid {envelope.cmd}: {decode_error_text(error)}") from None
-    return widen(command)  # type: ignore[no-any-return]
-
-
-@cache
-def name_check(cmd: str, codec: Codec) -> NameCheck:
-    """Made when it is first needed: clients decode no commands."""
-    return NameCheck(COMMANDS[cmd], FORMATS[codec].decoder)
-
-
-WITH_MANY = frozenset(map(name_of, WITH_OPTIONS | with_field("steps")))
-"""Commands that hold options for each of many jobs, or edges to many."""
+        raise InvalidRequest(f"invalid {cmd}: {decode_error_text(error)}") from None
+    if reader.check_names.is_needed(command):
+        reader.check_names(cmd, body)
+    return widen(command) if reader.has_ids else command
 
 
 def is_large(body: msgspec.Raw, codec: Codec) -> bool:

@@ -1,8 +1,9 @@
 """Notice fields that a request has and its command does not: a misspelt option must not be dropped in silence.
 
-For each command of Stoker's own dialect there is a twin that knows the names of its fields, at every depth, and leaves
-their values undecoded. The commands themselves stay lenient, because clients read the same types in the replies of
-later servers.
+A command refuses fields that it does not have. The values inside it (options, schedules) stay lenient, because clients
+read the same types in the replies of later servers. So for each command there is a twin that knows the names of its
+fields, at every depth, and leaves their values undecoded. It is asked where a command brings such a value, and to say
+which name is wrong.
 """
 
 import re
@@ -42,6 +43,16 @@ def names_only(hint: Any) -> Any:
 
 
 @cache
+def is_lenient(hint: Any) -> bool:
+    """Whether there is a struct in this type that drops unknown fields."""
+    if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
+        return not hint.__struct_config__.forbid_unknown_fields or any(
+            is_lenient(field.type) for field in msgspec.structs.fields(hint)
+        )
+    return any(map(is_lenient, get_args(hint)))
+
+
+@cache
 def names_in(hint: Any) -> frozenset[str]:
     """The names of all fields of a struct and of those inside it."""
     if isinstance(hint, type) and issubclass(hint, msgspec.Struct):
@@ -56,6 +67,16 @@ class NameCheck:
     def __init__(self, kind: type, decoder: Any) -> None:
         self._kind = kind
         self._decode = decoder(names_only(kind)).decode
+        self._lenient = [
+            (field.name, field.default) for field in msgspec.structs.fields(kind) if is_lenient(field.type)
+        ]
+
+    def is_needed(self, command: Any) -> bool:
+        """Whether the command brings a value that may have dropped a field."""
+        for name, default in self._lenient:  # noqa: SIM110  a generator costs as much as decoding a push
+            if getattr(command, name) is not default:
+                return True
+        return False
 
     def __call__(self, name: str, body: msgspec.Raw) -> None:
         try:

@@ -115,9 +115,9 @@ class CoroutineLane:
 
     def submit(self, chunk: JobChunk) -> None:
         self._line.extend((chunk, job, payload) for job, payload in zip(chunk.ids, chunk.payloads, strict=True))
-        self._look_soon()
         if not self._open:
             self._open_slots(1)
+        self._look_soon()  # after the slot has taken its job, so that a single job needs no second one
         if self._watch is None and self._prefetch is None:
             self._keep_watch()
 

@@ -11,7 +11,7 @@ import logging
 import random
 import time
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 from stoker.model import commands as c
 from stoker.model.errors import Closed, LimitExceeded, Refused, StokerError
@@ -21,6 +21,8 @@ from stoker.worker.held_jobs import HeldJobs
 from stoker.worker.queues import PULL_JOBS_MAX, NextPull, Roster
 
 log = logging.getLogger("stoker.worker")
+
+R = TypeVar("R")
 
 UNSETTLED_MAX = 50_000
 """Jobs whose end is not confirmed; beyond this many no new jobs are pulled."""
@@ -57,7 +59,9 @@ class Puller:
         self._roster, self._held_jobs = roster, held_jobs
         self._worker, self._poll_ms = worker, poll_ms
         self._room = asyncio.Event()
-        self._poll: asyncio.Future[Any] | None = None
+        self._task: asyncio.Task[Any] | None = None
+        """The task that pulls, while it waits for an answer that may be broken off."""
+        self._is_broken_off = False
         self._plan: NextPull | None = None
         self._polled_at = 0.0
         self._timer: asyncio.TimerHandle | None = None
@@ -84,11 +88,11 @@ class Puller:
 
         A pull that was just sent stays: its answer is probably on the way, and its jobs would have to go back.
         """
-        if self._poll is None or self._plan is None or not self._is_outdated(self._plan):
+        if self._task is None or self._plan is None or not self._is_outdated(self._plan):
             return
         age_s = time.monotonic() - self._polled_at
         if age_s >= WAITS_S:
-            self._poll.cancel()
+            self._break_off()
         elif self._timer is None:
             self._timer = asyncio.get_running_loop().call_later(WAITS_S - age_s, self._reconsider_again)
 
@@ -118,8 +122,32 @@ class Puller:
         self._room.set()
         if self._timer is not None:
             self._timer.cancel()
-        if self._poll is not None:
-            self._poll.cancel()
+        self._break_off()
+
+    def _break_off(self) -> None:
+        """End what `_breakable` waits for."""
+        if self._task is not None and not self._is_broken_off:
+            self._is_broken_off = True
+            self._task.cancel()
+
+    async def _breakable(self, work: Awaitable[R]) -> R | None:
+        """Wait for something in this task, without one of its own: None if it was broken off.
+
+        A broker whose caller is cancelled hands back the jobs of an answer that is on its way.
+        """
+        task = self._task = asyncio.current_task()
+        assert task is not None
+        try:
+            return await work
+        except asyncio.CancelledError:
+            if not self._is_broken_off or task.cancelling() > 1:
+                raise
+            return None
+        finally:
+            self._task = None
+            if self._is_broken_off:
+                self._is_broken_off = False
+                task.uncancel()
 
     def _next(self, *, patient: bool) -> NextPull | None:
         room = UNSETTLED_MAX - self._held_jobs.unsettled
@@ -151,6 +179,8 @@ class Puller:
             pause = PAUSE_S
             patient = not delivery
             self._took(plan, delivery)
+            if delivery.runs:
+                await asyncio.sleep(0)  # its handlers begin, and then the next pull is sent
 
     def _is_hasty(self, plan: NextPull) -> bool:
         """Whether the pull should not wait. True for the first pull, which shows whether the queue can be reached, and
@@ -161,15 +191,13 @@ class Puller:
 
     async def _do_first(self, task: FirstTask) -> None:
         """Do the task once, and again only if it fails; stops when the worker stops."""
-        doing = self._poll = asyncio.ensure_future(task.run())
-        try:
-            await doing
+
+        async def done() -> bool:
+            await task.run()
+            return True
+
+        if await self._breakable(done()):
             self.first = None
-        except asyncio.CancelledError:
-            if not doing.cancelled() or self._is_cancelled():
-                raise
-        finally:
-            self._poll = None
 
     async def run_until_empty(self) -> None:
         """Pull without waiting until nothing is in hand and no queue has anything."""
@@ -196,38 +224,32 @@ class Puller:
     async def _pull(self, plan: NextPull, wait_ms: int) -> Delivery:
         command = c.Pull(plan.queues, min(plan.count, self._jobs_max), wait_ms, self._worker)
         self._plan, self._polled_at = plan, time.monotonic()
-        poll: asyncio.Future[Delivery] = asyncio.ensure_future(self._execute(command))
-        self._poll = poll
         self.pulse.began()
         if wait_ms > 1:
             self._watch_tokens(plan)
         try:
-            async with asyncio.timeout(IMPATIENT_S if wait_ms == 1 else None):
-                delivery = await poll
+            asked: Awaitable[Delivery] = self._hurried(command) if wait_ms == 1 else self._execute(command)
+            delivery = await self._breakable(asked)
         except TimeoutError:
             self._gave_up = True
-            if poll.cancelled():
-                return Delivery()
-            delivery = poll.result()  # the answer came at the last moment: these jobs are ours
-        except asyncio.CancelledError:
-            if poll.cancelled() and not self._is_cancelled():
-                return Delivery()  # the worker broke it off
-            if poll.done() and not poll.cancelled() and poll.exception() is None:
-                self._took(plan, poll.result())  # to be handed back
-            raise
+            return Delivery()
         finally:
-            self._poll = self._plan = None
+            self._plan = None
             if self._token_timer is not None:
                 self._token_timer.cancel()
                 self._token_timer = None
+        if delivery is None:
+            return Delivery()  # the worker broke it off
         self.pulse.answered()
         self.answered.set()
         self._gave_up = False
         return delivery
 
-    def _is_cancelled(self) -> bool:
-        task = asyncio.current_task()
-        return task is not None and task.cancelling() > 0
+    async def _hurried(self, command: c.Pull) -> Delivery:
+        """A pull that should not wait."""
+        async with asyncio.timeout(IMPATIENT_S):
+            delivery: Delivery = await self._execute(command)
+            return delivery
 
     def _took(self, plan: NextPull, delivery: Delivery) -> None:
         if not delivery.runs:

@@ -11,6 +11,7 @@ import math
 import threading
 import time
 from collections import deque
+from contextlib import suppress
 from contextvars import copy_context
 from queue import SimpleQueue
 from typing import Any
@@ -39,6 +40,10 @@ TINY_S = 0.000_2
 """Shorter jobs wait for nothing: a second thread would only get in the way of the first."""
 SHARE_S = 0.02
 """How much work of such jobs one thread should have; for more, another one is woken."""
+HANDOVER_S = 0.001
+"""How long the event loop of an idle worker stands back for the thread that begins a job. Both need the interpreter's
+lock; the loop, which goes on to send the next pull, would keep it for longer than the thread takes to wake up.
+"""
 TELL_S = 0.005
 """How long a thread may delay reporting what it has done."""
 
@@ -73,15 +78,16 @@ class Drawing:
         self.told = 0
         """How many of `done` have been settled. Settling one twice does no harm."""
 
-    def tell(self, host: LaneHost) -> None:
-        """Settle what is done and not yet reported."""
+    def tell(self, host: LaneHost) -> bool:
+        """Settle what is done and not yet reported, if there is anything."""
         told, total = self.told, len(self.done)
         if told == total:
-            return
+            return False
         self.told = total
         is_whole = not told and total == len(self.chunk.ids)  # drawn by one thread, and so in order
         ids = self.chunk.ids if is_whole else self.done[told:total]
         host.settle(JobsCompleted(self.chunk, ids, shown(self.results[told:total]), self.spent[told:total]))
+        return True
 
 
 class PoolThread:
@@ -114,6 +120,8 @@ class ThreadLane:
         self._seats: list[PoolThread] = []
         self._portions: list[Portion] = []
         self._calls: dict[str, Call] = {}
+        self._handover = threading.Lock()
+        """Held while the event loop waits for a thread to begin."""
         self._watch: asyncio.TimerHandle | None = None
         self._taken = 0
         """Jobs that were submitted and not handed back."""
@@ -139,13 +147,16 @@ class ThreadLane:
         self._host = host
 
     def submit(self, chunk: JobChunk) -> None:
-        portion = Portion(chunk)
+        portion, is_idle = Portion(chunk), not self.running
         self._taken += len(chunk.ids)
         self._portions = [known for known in self._portions if known.items]
         self._portions.append(portion)
-        self._wake(portion, self._threads_for(chunk))
         if self._watch is None:
             self._watch = asyncio.get_running_loop().call_later(STILL_S, self._look)
+        is_handed_over = is_idle and len(chunk.ids) == 1 and self._handover.acquire(blocking=False)
+        self._wake(portion, self._threads_for(chunk))
+        if is_handed_over:
+            self._stand_back()
 
     def interrupt(self, chunk: JobChunk, job: int) -> None:
         """A thread cannot be stopped. The handler sees the flag in its context; a thread that stays away for long is
@@ -203,6 +214,16 @@ class ThreadLane:
             self._seat()
         for _ in range(min(threads, self.slots)):
             self._tickets.put(portion)
+
+    def _stand_back(self) -> None:
+        """Let the thread that was woken begin its job before the event loop goes on."""
+        if self._handover.acquire(timeout=HANDOVER_S):
+            self._end_handover()
+
+    def _end_handover(self) -> None:
+        """By a thread that begins, or by the event loop itself: whichever comes first."""
+        with suppress(RuntimeError):
+            self._handover.release()
 
     def _seat(self) -> None:
         seat = PoolThread()
@@ -290,6 +311,8 @@ class ThreadLane:
         current.set(here)
         clean = copy_context()
         seat.drawing = drawing
+        if self._handover.locked():
+            self._end_handover()
         began = told_at = now = clock()
         drawn = 0
         while not seat.is_left:
@@ -319,9 +342,15 @@ class ThreadLane:
             if not is_still(clean):
                 break
         seat.drawing = None
-        drawing.tell(host)
+        if not drawing.tell(host):
+            self._say_free(host)
         if drawn and not seat.is_left:
             self._measured(chunk, drawn, clock() - began)
+
+    def _say_free(self, host: LaneHost) -> None:
+        """The last job was settled while this thread still counted as busy, so the puller may wait for room."""
+        with suppress(RuntimeError):  # the loop is closed: nothing is pulled any more
+            host.loop.call_soon_threadsafe(host.roomier)
 
     def _measured(self, chunk: JobChunk, jobs: int, seconds: float) -> None:
         assert self._host is not None

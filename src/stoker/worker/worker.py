@@ -36,7 +36,7 @@ from stoker.worker.injection import WorkerScope
 from stoker.worker.lane import Lane
 from stoker.worker.pulling import FirstTask
 from stoker.worker.queues import QueueSettings
-from stoker.worker.recycling import Recycling
+from stoker.worker.recycling import Recycling, resident_bytes
 from stoker.worker.registry import Registration, host_name, new_worker_id
 from stoker.worker.session import WorkerRun
 from stoker.worker.thread_lane import ThreadLane
@@ -296,6 +296,7 @@ class Worker:
             polled_at=0 if session is None else session.pulse.polled_at,
             stopping=bool(self._stops),
             version=__version__,
+            memory_bytes=resident_bytes(),
         )
 
     # --- putting it together ---------------------------------------------------------------------

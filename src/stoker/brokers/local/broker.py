@@ -16,15 +16,17 @@ from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
-from stoker.brokers.contract import End
+from stoker.brokers.contract import LACKS_NOTHING, End
 from stoker.brokers.local.settings import LocalSettings
 from stoker.brokers.local.waiting import NO_REPLY, FlushLine, LocalWaiter, Wake
 from stoker.engine.parking import Parked
 from stoker.engine.shard import Shard
 from stoker.journal.contract import DataDirectory, Journal, JournalFailed, NotWritten, Store
+from stoker.journal.history_file import NAME as HISTORY_FILE
 from stoker.journal.memory import MemoryJournal
 from stoker.model import commands as c
-from stoker.model.errors import Closed, InvalidRequest, StokerError, Unavailable, Unknown
+from stoker.model.errors import Closed, InvalidRequest, Refused, StokerError, Unavailable, Unknown
+from stoker.model.history import MINUTE_MS
 from stoker.model.ids import SHARDS_MAX, SYSTEM_TENANT
 from stoker.model.limits import INT_MAX, Limits
 from stoker.model.replies import Level, Stats
@@ -47,6 +49,7 @@ class LocalBroker:
     """A broker without a network in between. It has all that a server can use: `server/served_broker.py`."""
 
     name = "local"
+    lacks = LACKS_NOTHING
 
     def __init__(
         self,
@@ -85,7 +88,16 @@ class LocalBroker:
         else:
             chosen = store.journal
         total = len(shards) if store is None else store.total
-        self.runtime = Runtime(chosen, self._answer, shards, settings.durability, settings.memory_bytes_max, total)
+        place = store.data_directory if store is not None else None
+        self.runtime = Runtime(
+            chosen,
+            self._answer,
+            shards,
+            settings.durability,
+            settings.memory_bytes_max,
+            total,
+            place.path / HISTORY_FILE if place is not None else None,
+        )
         self._execute, self._now = self.runtime.execute, self._clock.now_ms
         if store is not None:
             self.runtime.memory.is_stored = True
@@ -93,31 +105,45 @@ class LocalBroker:
             store.start(self)
 
     def execute(self, tenant: str, command: c.Command[R], *, system: bool = False) -> R:
-        with self._lock:
-            reply = self._turn(tenant, command, self.runtime.execute_as_system if system else self._execute)
-            ticket = self.runtime.ticket
-            waiter = signal = None
-            if type(reply) is Parked:
-                signal = threading.Event()
-                waiter = self._wait(reply, lambda _: signal.set())
-        if waiter is not None and signal is not None:
-            try:
-                while waiter.reply is NO_REPLY:
-                    self._clock.wait(signal, self._next_look(waiter))
-                    signal.clear()
-                    self.advance()
-            except BaseException:
-                waiter.give_up()
-                raise
-            reply, ticket = self._reply(waiter), waiter.ticket
+        try:
+            with self._lock:
+                reply = self._turn(tenant, command, self.runtime.execute_as_system if system else self._execute)
+                ticket = self.runtime.ticket
+                waiter = signal = None
+                if type(reply) is Parked:
+                    signal = threading.Event()
+                    waiter = self._wait(reply, lambda _: signal.set())
+            if waiter is not None and signal is not None:
+                reply, ticket = self._waited(waiter, signal)
+        except Refused:
+            if refused := self._refusal_ticket:
+                self._wait_flushed(refused)
+            raise
         if ticket:
-            flushed = threading.Event()
-            if self.runtime.journal.when_flushed(ticket, flushed.set):
-                flushed.wait()
-                self.check_flushed(ticket)
+            self._wait_flushed(ticket)
         return reply  # type: ignore[no-any-return]
 
+    def _waited(self, waiter: LocalWaiter, signal: threading.Event) -> tuple[Any, int]:
+        """Its reply, and what that waits for."""
+        try:
+            while waiter.reply is NO_REPLY:
+                self._clock.wait(signal, self._next_look(waiter))
+                signal.clear()
+                self.advance()
+        except BaseException:
+            waiter.give_up()
+            raise
+        return self._reply(waiter), waiter.ticket
+
     async def execute_async(self, tenant: str, command: c.Command[R], *, system: bool = False) -> R:
+        try:
+            return await self._executed_async(tenant, command, system)
+        except Refused:
+            if (ticket := self._refusal_ticket) and (flushing := self.flushing(ticket)) is not None:
+                await flushing
+            raise
+
+    async def _executed_async(self, tenant: str, command: c.Command[R], system: bool) -> R:
         with self._lock:
             reply = self._turn(tenant, command, self.runtime.execute_as_system if system else self._execute)
             ticket = self.runtime.ticket
@@ -205,8 +231,26 @@ class LocalBroker:
         return None if self.runtime.journal.reached(ticket) else self._flushed(ticket)
 
     async def _flushed(self, ticket: int) -> None:
-        await self.line(asyncio.get_running_loop()).wait(ticket)
+        journal, line = self.runtime.journal, self.line(asyncio.get_running_loop())
+        while not (journal.reached(ticket) or journal.has_failed):
+            await line.wait(ticket)
         self.check_flushed(ticket)
+
+    def _wait_flushed(self, ticket: int) -> None:
+        """The same for a thread."""
+        journal, flushed = self.runtime.journal, threading.Event()
+        while journal.when_flushed(ticket, flushed.set):
+            flushed.wait()
+            if journal.has_failed:
+                self.check_flushed(ticket)
+                return
+            flushed.clear()
+
+    @property
+    def _refusal_ticket(self) -> int:
+        """What a refusal waits for: it tells of a state, which must not be one that never was."""
+        journal = self.runtime.journal
+        return journal.ticket() if journal.reads_wait else 0
 
     def line(self, loop: asyncio.AbstractEventLoop) -> FlushLine:
         """Where those of an event loop wait for the disk."""
@@ -242,13 +286,20 @@ class LocalBroker:
         return self
 
     @property
+    def remote(self) -> None:
+        """All that it counts, it counts here."""
+        return None
+
+    @property
     def limits(self) -> Limits:
         """As they are now: `set_limits` changes them."""
         return self.runtime.limits
 
     @property
-    def is_ready(self) -> bool:
-        return not self.runtime.journal.has_failed
+    def trouble(self) -> str:
+        """Why no commands can be carried out at the moment; empty while they can."""
+        journal = self.runtime.journal
+        return str(journal.absent) or (self.failure or "the journal has failed" if journal.has_failed else "")
 
     @property
     def is_full(self) -> bool:
@@ -260,13 +311,13 @@ class LocalBroker:
         """How many there are, those of other processes included."""
         return self.runtime.shards.total
 
-    def known_end(self, shard: int) -> End:
-        """How far the log of a shard of this process reaches."""
+    def known_end(self, tenant: str, shard: int) -> End:
+        """How far the log of a shard of this process reaches: it has the events of all tenants."""
         journal = self.runtime.journal
-        return End(journal.last(shard), journal.lowest(shard))
+        return End(journal.safe(shard), journal.lowest(shard))
 
-    async def ends(self) -> Mapping[int, End]:
-        return {shard.number: self.known_end(shard.number) for shard in self.runtime.shards}
+    async def ends(self, tenant: str) -> Mapping[int, End]:
+        return {shard.number: self.known_end(tenant, shard.number) for shard in self.runtime.shards}
 
     def tenants(self) -> Collection[str]:
         return {name for shard in self.runtime.shards for name in shard.tenants if name != SYSTEM_TENANT}
@@ -286,6 +337,15 @@ class LocalBroker:
         """The counters of each shard over all tenants: for operators, never for a tenant."""
         with self._lock:
             return self.runtime.shard_stats(self._now())
+
+    def sample_history(self) -> Callable[[], None]:
+        """Note what has happened in the queues since the last time. The answer stores it, and may run in any thread."""
+        with self._lock:
+            if self._closed:
+                return lambda: None
+            history, wall = self.runtime.history, self._now() - self.runtime.shards[0].ahead_ms
+            samples = history.sample()
+        return lambda: history.file.add(samples, (wall - 1_000) // MINUTE_MS)  # those of a minute that has just ended
 
     def set_limits(self, limits: Limits) -> None:
         """Use other limits for commands from now on."""

@@ -10,6 +10,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import msgspec
+
 from stoker.brokers.local.broker import CLOSED, LocalBroker
 from stoker.brokers.local.settings import LocalSettings, with_parameters
 from stoker.journal.contract import Store
@@ -85,6 +87,29 @@ def open_part(
     others.
     """
     return _open_directory(path, settings or LocalSettings(), clock, disk, part=True)
+
+
+def open_seat(
+    url: str,
+    seat: int,
+    node: str,
+    address: str,
+    settings: LocalSettings | None = None,
+    clock: Clock | None = None,
+    *,
+    instead_of: int = 0,
+) -> LocalBroker:
+    """The broker over one seat of a cluster in PostgreSQL, by whose clock its time begins (`journal/postgres/`)."""
+    from stoker.journal.postgres.store import open_store, time_ms
+
+    chosen = settings or LocalSettings()
+    own = clock or SystemClock(time_ms(url))
+    return open_over(lambda now: open_store(url, seat, node, address, chosen, now, instead_of=instead_of), chosen, own)
+
+
+def open_without_shards(total: int, settings: LocalSettings | None = None) -> LocalBroker:
+    """For a process that has none of `total` shards: it only finds out where each one is. Its own ones stay empty."""
+    return LocalBroker(msgspec.structs.replace(settings or LocalSettings(), shards=total, durability="memory"))
 
 
 def _open_directory(

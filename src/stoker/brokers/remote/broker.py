@@ -12,34 +12,47 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+from stoker.brokers.contract import LACKS_NOTHING
 from stoker.brokers.remote import forking
-from stoker.brokers.remote.links import AsyncLink, BlockingLink, LinkLost, TransportLinks, lost_reply, read_head
+from stoker.brokers.remote.call_deadlines import CallDeadlines
+from stoker.brokers.remote.failover import FailoverLinks
+from stoker.brokers.remote.links import (
+    AsyncLink,
+    BlockingLink,
+    LinkLost,
+    ReplyFuture,
+    TransportLinks,
+    lost_reply,
+    read_head,
+)
+from stoker.brokers.remote.pool import CLOSED, LinkPool
 from stoker.brokers.remote.retrying import Outage, Patience, default_retry_s
 from stoker.brokers.remote.settings import RemoteSettings, ServerAddress
-from stoker.brokers.resending import ResendAnswer, doubted, may_resend, resend_steps
+from stoker.brokers.resending import ResendAnswer, doubted, may_narrow, may_resend, resend_steps
 from stoker.brokers.sending_window import SendingWindows
 from stoker.model import commands as c
-from stoker.model.command_table import KEYED_PUSHES, SETTLES
-from stoker.model.errors import Closed, ShuttingDown, StokerError, Unavailable, Unreachable
+from stoker.model import replies as r
+from stoker.model.command_table import KEYED_PUSHES, SETTLES, with_field
+from stoker.model.errors import Closed, LimitExceeded, ShuttingDown, StokerError, Unavailable, Unreachable
 from stoker.model.steps import carry_out, carry_out_async
 from stoker.model.unreceived import release_of
 from stoker.wire import native
 
 R = TypeVar("R")
 
-CLOSED = "this broker is closed: connect again"
 OWN_TENANT = "default"
 """Without a tenant, the server uses the one of the token."""
 PLANNED = KEYED_PUSHES | SETTLES
 """What needs more than being sent again, if its answer is lost."""
+WAITING = with_field("wait_ms")
+"""What may wait at the server for something to happen."""
 
 
 class RemoteTrial:
     """One call on its way to a server: how often it was tried, for how long, and what went wrong last."""
 
-    def __init__(self, patience: Patience, outage: Outage, retry_s: float) -> None:
-        self._patience, self._outage, self.retry_s = patience, outage, retry_s
-        self.began = patience.now()
+    def __init__(self, patience: Patience, outage: Outage, retry_s: float, began: float) -> None:
+        self._patience, self._outage, self.retry_s, self.began = patience, outage, retry_s, began
         self._count = 0
         self._error: LinkLost | StokerError | None = None
         self.again = False
@@ -73,38 +86,62 @@ class RemoteTrial:
 class RemoteBroker:
     """A server, seen from a client."""
 
+    name = "remote"
+    lacks = LACKS_NOTHING
+
     def __init__(
         self, links: TransportLinks, address: ServerAddress, settings: RemoteSettings, patience: Patience | None = None
     ) -> None:
-        self._links = links
+        self._servers = FailoverLinks(links, address, settings)
         self._patience = patience or Patience()
         self._outage = Outage()
         self.address = address
         self.settings = settings
+        self._resend, self._timeout_s, self._codec = settings.resend, settings.timeout_s, settings.codec
         self._lock = threading.Lock()
-        self._idle: list[BlockingLink] = []
-        self._busy: set[BlockingLink] = set()
+        self._pool = self._new_pool()
         self._streams: WeakKeyDictionary[asyncio.AbstractEventLoop, LoopConnections] = WeakKeyDictionary()
+        self._recent: LoopConnections | None = None
+        """Those of the event loop that called last: most programs have one."""
         self._closed = False
         self._windows = SendingWindows()
         forking.remember(self)
 
+    def _new_pool(self) -> LinkPool[BlockingLink]:
+        return LinkPool(self._servers.connect, self.settings.connections_max)
+
     def execute(self, tenant: str, command: c.Command[R]) -> R:
-        if type(command) not in PLANNED or not self.settings.resend:
+        if type(command) not in PLANNED or not self._resend:
             return self._send(tenant, command).reply  # type: ignore[no-any-return]
         return carry_out(resend_steps(command, self._windows), partial(self._send, tenant))
 
     async def execute_async(self, tenant: str, command: c.Command[R]) -> R:
-        if type(command) not in PLANNED or not self.settings.resend:
+        if type(command) is c.Push and command.sending is None and self._resend:
+            return await self._push_async(tenant, command)  # type: ignore[return-value]
+        if type(command) not in PLANNED or not self._resend:
             return (await self._send_async(tenant, command)).reply  # type: ignore[no-any-return]
         return await carry_out_async(resend_steps(command, self._windows), partial(self._send_async, tenant))
 
+    async def _push_async(self, tenant: str, push: c.Push) -> r.Pushed:
+        """What `resending.pushed_once` plans, without the detour over a plan: most calls of many callers are pushes."""
+        windows = self._windows
+        while True:
+            sending = windows.take()
+            numbered = c.Push(push.queue, push.payload, push.options, push.durability, sending)
+            try:
+                return (await self._send_async(tenant, numbered)).reply  # type: ignore[no-any-return]
+            except LimitExceeded as error:
+                if not may_narrow(windows, sending, error):
+                    raise
+            finally:
+                windows.settle(sending)
+
     def _send(self, tenant: str, command: c.Command[Any]) -> ResendAnswer:
-        trial = self._trial(command)
+        began = self._patience.now()
         try:
-            return self._answered(self.once(tenant, command), trial)
+            return self._answered(self.once(tenant, command))
         except (LinkLost, Unavailable) as error:
-            resending = self._resent(command, trial, error)
+            resending = self._resent(command, self._trial(command, began), error)
 
         def do(pause_s: float | None) -> Any:
             return self.once(tenant, command) if pause_s is None else self._patience.nap(pause_s)
@@ -112,11 +149,11 @@ class RemoteBroker:
         return carry_out(resending, do)
 
     async def _send_async(self, tenant: str, command: c.Command[Any]) -> ResendAnswer:
-        trial = self._trial(command)
+        began = self._patience.now()
         try:
-            return self._answered(await self.once_async(tenant, command), trial)
+            return self._answered(await self.once_async(tenant, command))
         except (LinkLost, Unavailable) as error:
-            resending = self._resent(command, trial, error)
+            resending = self._resent(command, self._trial(command, began), error)
 
         async def do(pause_s: float | None) -> Any:
             return await (self.once_async(tenant, command) if pause_s is None else self._patience.nap_async(pause_s))
@@ -133,54 +170,65 @@ class RemoteBroker:
         for pause_s in self._patience.pauses(trial.retry_s, trial.began):
             if error is None:
                 try:
-                    return self._answered((yield None), trial)
+                    return self._answered((yield None), again=trial.again)
                 except (LinkLost, Unavailable) as failure:
                     error = failure
             trial.failed(error)
             self._check_again(command, error, trial)
+            if not isinstance(error, Unreachable):
+                self._leave_server()
             error = None
             if pause_s is not None:
                 yield pause_s
         raise trial.meaning(command, trial.given_up(self.address))
 
-    def _trial(self, command: c.Command[Any]) -> RemoteTrial:
+    def _trial(self, command: c.Command[Any], began: float) -> RemoteTrial:
         """What a command may wait for something to happen does not count as time in which the server is away."""
         retry_s = default_retry_s() if self.settings.retry_s is None else self.settings.retry_s
         wait_ms = getattr(command, "wait_ms", 0)
         may_wait = retry_s > 0 and type(wait_ms) is int and wait_ms > 0
-        return RemoteTrial(self._patience, self._outage, retry_s + wait_ms / 1_000 if may_wait else retry_s)
+        return RemoteTrial(self._patience, self._outage, retry_s + wait_ms / 1_000 if may_wait else retry_s, began)
 
-    def _answered(self, reply: Any, trial: RemoteTrial) -> ResendAnswer:
+    def _answered(self, reply: Any, *, again: bool = False) -> ResendAnswer:
         if self._outage.is_told:
             self._outage.over(self.address)
-        return ResendAnswer(reply, trial.again)
+        return ResendAnswer(reply, again)
 
     def once(self, tenant: str, command: c.Command[R]) -> R:
         """One try. Raises `LinkLost` if the connection broke, `Unreachable` if there was none."""
         body = native.request(command, None, None if tenant == OWN_TENANT else tenant, self.settings.codec)
-        link = self._take()
+        link = self._pool.take()
         try:
             frame = link.call(body, self.settings.timeout_s + wait_of(command))
             head = read_head(frame, self.settings.codec)
         except BaseException:
-            self._drop(link)
+            self._pool.drop(link)
             raise
-        self._give_back(link)
+        self._pool.give_back(link)
         reply: R = native.reply(head, type(command), self.settings.codec)
         return reply
 
     async def once_async(self, tenant: str, command: c.Command[R]) -> R:
-        name = native.NAMES.get(type(command), type(command).__name__)
-        link = await self._stream()
-        request = native.NativeRequest(name, command, None, None if tenant == OWN_TENANT else tenant)
-        timeout_s = self.settings.timeout_s + wait_of(command)
-        head = await self._answer(link, tenant, command, link.call(request), timeout_s)
-        reply: R = native.reply(head, type(command), self.settings.codec)
+        kind = type(command)
+        name = native.NAMES.get(kind) or kind.__name__
+        streams = self._loop_connections()
+        link = streams.link or await streams.take()
+        timeout_s = self._timeout_s + wait_of(command) if kind in WAITING else self._timeout_s
+        future = link.call(native.NativeRequest(name, command, None, None if tenant == OWN_TENANT else tenant))
+        streams.deadlines.add(future, timeout_s, link)
+        try:
+            head = await future
+        except asyncio.CancelledError:
+            self._let_go(link, tenant, command, future)
+            raise
+        finally:
+            streams.deadlines.remove(future, timeout_s)
+        reply: R = native.reply(head, kind, self._codec)
         return reply
 
     def greet(self) -> None:
         """See whether a server answers and speaks our protocol. Raises `Unreachable`, or the server's own error."""
-        self._give_back(self._take())
+        self._pool.give_back(self._pool.take())
 
     @property
     def is_closed(self) -> bool:
@@ -188,12 +236,14 @@ class RemoteBroker:
 
     def begin_anew(self) -> None:
         """In a forked process: leave the connections to the parent, and go on with new ones."""
-        links, streams = [*self._idle, *self._busy], list(self._streams.values())
-        self._lock, self._idle, self._busy, self._streams = threading.Lock(), [], set(), WeakKeyDictionary()
+        pool, streams = self._pool, list(self._streams.values())
+        self._lock, self._pool, self._streams = threading.Lock(), self._new_pool(), WeakKeyDictionary()
+        self._recent = None
         self._patience.begin_anew()
         self._windows = SendingWindows()  # under the parent's names our pushes would pass for its own
-        for link in links:
-            link.forget()
+        if self._closed:
+            self._pool.close()
+        pool.forget()
         for stream in streams:
             stream.forget()
 
@@ -201,11 +251,8 @@ class RemoteBroker:
         with self._lock:
             self._closed = True
             self._patience.end()
-            links = [*self._idle, *self._busy]
-            self._idle.clear()
             streams = list(self._streams.values())
-        for link in links:
-            link.close()
+        self._pool.close()
         for stream in streams:
             stream.close()
 
@@ -219,129 +266,100 @@ class RemoteBroker:
         elif self._closed or not isinstance(error, Unreachable | ShuttingDown):
             raise trial.meaning(command, error) from None
 
-    # --- threads ---------------------------------------------------------------------------------
-
-    def _take(self) -> BlockingLink:
-        while True:
-            with self._lock:
-                if self._closed:
-                    raise Closed(CLOSED)
-                link = self._idle.pop() if self._idle else None
-                if link is not None:
-                    self._busy.add(link)
-            if link is None:
-                link = self._links.connect(self.address, self.settings)
-                with self._lock:
-                    self._busy.add(link)
-                if self.is_closed:  # meanwhile
-                    self._drop(link)
-                    raise Closed(CLOSED)
-                return link
-            if link.is_alive:
-                return link
-            self._drop(link)
-
-    def _give_back(self, link: BlockingLink) -> None:
-        with self._lock:
-            self._busy.discard(link)
-            if not self._closed and len(self._idle) < self.settings.connections_max:
-                self._idle.append(link)
-                return
-        link.close()
-
-    def _drop(self, link: BlockingLink) -> None:
-        with self._lock:
-            self._busy.discard(link)
-        link.close()
+    def _leave_server(self) -> None:
+        """The server that answered last is away, or is shutting down: go on with another one, if there is one."""
+        if self._servers.is_single:
+            return
+        self._servers.leave()
+        self._pool.close_idle()
+        for stream in list(self._streams.values()):
+            stream.leave()
 
     # --- event loops -----------------------------------------------------------------------------
 
-    async def _stream(self) -> AsyncLink:
+    def _loop_connections(self) -> "LoopConnections":
         if self._closed:
             raise Closed(CLOSED)
         loop = asyncio.get_running_loop()
+        recent = self._recent
+        if recent is not None and recent.loop is loop:
+            return recent
         streams = self._streams.get(loop)
         if streams is None:
-            streams = self._streams[loop] = LoopConnections(self._links, self.address, self.settings, loop)
-        return await streams.take()
+            streams = self._streams[loop] = LoopConnections(self._servers, loop)
+        self._recent = streams
+        return streams
 
-    async def _answer(
-        self,
-        link: AsyncLink,
-        tenant: str,
-        command: c.Command[Any],
-        future: "asyncio.Future[native.ReplyHead]",
-        timeout_s: float,
-    ) -> native.ReplyHead:
-        try:
-            async with asyncio.timeout(timeout_s):
-                return await asyncio.shield(future)
-        except TimeoutError:
-            future.add_done_callback(heard)
-            link.close()
-            raise LinkLost(f"no answer within {timeout_s:g} s", sent=True) from None
-        except asyncio.CancelledError:
-            self._let_go(link, tenant, command, future)
-            raise
-
-    def _let_go(
-        self, link: AsyncLink, tenant: str, command: c.Command[Any], future: "asyncio.Future[native.ReplyHead]"
-    ) -> None:
+    def _let_go(self, link: AsyncLink, tenant: str, command: c.Command[Any], future: ReplyFuture) -> None:
         """The caller was cancelled: tell the server, and return what it sends all the same."""
-        number = link.number_of(future)
-        if not link.is_alive:
-            future.cancel()
+        if not future.cancelled():  # the caller was cancelled between the reply and its next step
+            self._return(link, tenant, command, future)
             return
-        if number is None:
-            future.cancel()
-        else:
-            link.call(native.NativeRequest("give_up", {"reqId": number})).add_done_callback(heard)
+        open_call = link.let_go(future) if link.is_alive else None
+        if open_call is not None:
+            number, late = open_call
+            given_up = link.call(native.NativeRequest("give_up", {"reqId": number}))
+            given_up.add_done_callback(partial(self._given_up, link, number))
+            late.add_done_callback(partial(self._return, link, tenant, command))
 
-        def late(done: "asyncio.Future[native.ReplyHead]") -> None:
-            if done.cancelled() or done.exception() is not None or not done.result().ok:
-                return
-            reply = native.reply(done.result(), type(command), self.settings.codec)
-            back = release_of(command, reply)
-            if back is not None:
-                named = None if tenant == OWN_TENANT else tenant
-                link.call(native.NativeRequest(native.NAMES[c.Release], back, None, named)).add_done_callback(heard)
+    def _given_up(self, link: AsyncLink, number: int, done: ReplyFuture) -> None:
+        """The server says whether it has given a request up, or had answered it."""
+        if done.cancelled() or done.exception() is not None or not done.result().ok:
+            return
+        if native.FORMATS[self._codec].anything(done.result().body).get("count"):
+            link.given_up(number)
 
-        future.add_done_callback(late)
+    def _return(self, link: AsyncLink, tenant: str, command: c.Command[Any], done: ReplyFuture) -> None:
+        """Jobs in a reply for which no caller waits go back."""
+        if done.cancelled() or done.exception() is not None or not done.result().ok or not link.is_alive:
+            return
+        back = release_of(command, native.reply(done.result(), type(command), self._codec))
+        if back is not None:
+            named = None if tenant == OWN_TENANT else tenant
+            link.call(native.NativeRequest(native.NAMES[c.Release], back, None, named)).add_done_callback(heard)
 
 
 class LoopConnections:
     """The connection of one event loop, made when it is needed."""
 
-    def __init__(
-        self, links: TransportLinks, address: ServerAddress, settings: RemoteSettings, loop: asyncio.AbstractEventLoop
-    ) -> None:
-        self._links = links
-        self._address, self._settings, self._loop = address, settings, loop
-        self._link: AsyncLink | None = None
+    def __init__(self, servers: FailoverLinks, loop: asyncio.AbstractEventLoop) -> None:
+        self._servers, self.loop = servers, loop
+        self.link: AsyncLink | None = None
+        """The open connection, if there is one."""
+        self.deadlines = CallDeadlines(loop)
+        self._left: set[AsyncLink] = set()
+        """Connections to servers that were away, or about to stop: nothing new is sent there."""
         self._is_over = False
         self._connecting: asyncio.Lock = asyncio.Lock()
         self._ending: AsyncGenerator[None, None] | None = None
 
     async def take(self) -> AsyncLink:
-        if self._link is not None:
-            return self._link
+        if self.link is not None:
+            return self.link
         async with self._connecting:
             if self._ending is None:
                 self._ending = self._close_with_loop()
                 await anext(self._ending)
-            if self._link is None:
-                link = await self._links.connect_async(self._address, self._settings, self._lost)
+            if self.link is None:
+                link = await self._servers.connect_async(self._lost)
                 if self._is_over:  # closed while it was being made
                     link.close()
                     raise Closed(CLOSED)
                 if not link.is_alive:
                     raise LinkLost("the server closed the connection", sent=False)
-                self._link = link
-            return self._link
+                self.link = link
+            return self.link
 
     def _lost(self, link: AsyncLink) -> None:
-        if self._link is link:
-            self._link = None
+        self._left.discard(link)
+        if self.link is link:
+            self.link = None
+
+    def leave(self) -> None:
+        """Make another connection for what comes next; calls that are under way stay on this one. From any thread."""
+        link, self.link = self.link, None
+        if link is not None:
+            self._left.add(link)
 
     async def _close_with_loop(self) -> AsyncGenerator[None, None]:
         """A loop that ends closes the generators begun on it: the last moment to close an open connection."""
@@ -354,18 +372,23 @@ class LoopConnections:
     def close(self) -> None:
         """From any thread."""
         try:
-            self._loop.call_soon_threadsafe(self._close)
+            self.loop.call_soon_threadsafe(self._close)
         except RuntimeError:
             pass  # the loop is closed, and its connections with it
 
     def forget(self) -> None:
-        if self._link is not None:
-            self._link.forget()
+        for link in self._open:
+            link.forget()
 
     def _close(self) -> None:
         self._is_over = True
-        if self._link is not None:
-            self._link.close()
+        for link in self._open:
+            link.close()
+        self.deadlines.end()
+
+    @property
+    def _open(self) -> list[AsyncLink]:
+        return [*self._left, *([self.link] if self.link is not None else [])]
 
 
 def heard(future: "asyncio.Future[Any]") -> None:

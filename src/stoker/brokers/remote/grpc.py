@@ -17,6 +17,8 @@ from stoker.brokers.remote.links import (
     AsyncLink,
     BlockingLink,
     LinkLost,
+    OpenCalls,
+    ReplyFuture,
     check_welcome,
     greet,
     greeted,
@@ -113,34 +115,34 @@ class GrpcAsyncLink:
         self._codec = settings.codec
         # By the session and its number the server knows a request that is given up.
         self._metadata = (*metadata_of(settings), ("stoker-session", secrets.token_hex(8)))
-        self._waiting: dict[int, asyncio.Future[native.ReplyHead]] = {}
+        self._calls = OpenCalls(self._loop)
         self._lost = lost
         self._number = 0
         self.is_alive = True
 
-    def call(self, request: native.NativeRequest) -> "asyncio.Future[native.ReplyHead]":
+    def call(self, request: native.NativeRequest) -> ReplyFuture:
         self._number += 1
         number = request.reqId = self._number
         body = native.encoded(request, self._codec)
-        future: asyncio.Future[native.ReplyHead] = self._loop.create_future()
+        future = self._calls.add(number)
         try:
             call = self._call.future(enclosed(body), metadata=self._metadata)
         except ValueError as error:  # the channel is closed
+            self._calls.take(number)
             future.set_exception(LinkLost(str(error), sent=False))
             return future
-        self._waiting[number] = future
         call.add_done_callback(partial(self._arrived, number))
         return future
 
-    def number_of(self, future: "asyncio.Future[native.ReplyHead]") -> int | None:
-        return next((number for number, known in self._waiting.items() if known is future), None)
+    def let_go(self, future: ReplyFuture) -> tuple[int, ReplyFuture] | None:
+        return self._calls.let_go(future)
+
+    def given_up(self, number: int) -> None:
+        self._calls.take(number)
 
     def close(self) -> None:
         self._end()
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(LinkLost("this connection was closed", sent=True))
+        self._calls.fail("this connection was closed")
         self._channel.close()
 
     def forget(self) -> None:
@@ -154,25 +156,23 @@ class GrpcAsyncLink:
             pass  # the loop is closed, and no task waits
 
     def _answered(self, number: int, call: Any) -> None:
-        future = self._waiting.pop(number, None)
-        if future is None:
+        if not self._calls.has(number):
             return
         try:
-            head = read_head(opened(call.result()), self._codec)
-            if not future.done():
-                future.set_result(head)
+            self._calls.answer(number, read_head(opened(call.result()), self._codec))
         except LinkLost as error:
-            if not future.done():
-                future.set_exception(error)
-            self._end()
+            self._failed(number, error)
         except (grpc.RpcError, grpc.FutureCancelledError) as error:
-            why = failure(error)
-            if not future.done():
-                future.set_exception(why)
-            if isinstance(why, LinkLost):
-                self._end()
-        if not self.is_alive and not self._waiting:
+            self._failed(number, failure(error))
+        if not self.is_alive and not self._calls:
             self._channel.close()
+
+    def _failed(self, number: int, why: LinkLost | StokerError) -> None:
+        future = self._calls.take(number)
+        if future is not None and not future.done():
+            future.set_exception(why)
+        if isinstance(why, LinkLost):
+            self._end()
 
     def _end(self) -> None:
         """Take no more requests; those that are under way come to their own end."""

@@ -23,6 +23,7 @@ from stoker.brokers.remote.links import (
     AsyncLink,
     BlockingLink,
     LinkLost,
+    ReplyFuture,
     check_welcome,
     connected_to,
     greet,
@@ -265,8 +266,11 @@ class PoolLink:
         task.add_done_callback(self._tasks.discard)
         return future
 
-    def number_of(self, future: "asyncio.Future[native.ReplyHead]") -> int | None:
+    def let_go(self, future: ReplyFuture) -> tuple[int, ReplyFuture] | None:
         return None
+
+    def given_up(self, number: int) -> None:
+        """It has no numbers."""
 
     def close(self) -> None:
         if self.is_alive:
@@ -338,8 +342,10 @@ class PoolLink:
                 return wire
             wire.close()
         async with self._opening, asyncio.timeout(self._settings.connect_timeout_s):
+            address = self._address
+            name = address.host if self._tls is not None else None
             reader, writer = await asyncio.open_connection(
-                self._address.host, self._address.port, ssl=self._tls, limit=READ_BYTES
+                address.ip or address.host, address.port, ssl=self._tls, server_hostname=name, limit=READ_BYTES
             )
         return Wire(reader, writer)
 

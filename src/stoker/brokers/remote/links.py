@@ -28,6 +28,9 @@ WELCOME_BYTES_MAX = 64 * 1024
 NOT_OURS = "what answers there is not a Stoker server, or not one for this scheme"
 
 
+ReplyFuture = asyncio.Future[native.ReplyHead]
+
+
 class LinkLost(Exception):
     """The connection broke; `sent` says whether the server can have got the request."""
 
@@ -63,12 +66,20 @@ class AsyncLink(Protocol):
     @property
     def is_alive(self) -> bool: ...
 
-    def call(self, request: native.NativeRequest) -> "asyncio.Future[native.ReplyHead]":
+    def call(self, request: native.NativeRequest) -> "ReplyFuture":
         """Send a request; the future brings the head of its reply, or `LinkLost`."""
         ...
 
-    def number_of(self, future: "asyncio.Future[native.ReplyHead]") -> int | None:
-        """By which the server knows a request, for giving it up; None where the transport itself tells the server."""
+    def let_go(self, future: "ReplyFuture") -> "tuple[int, ReplyFuture] | None":
+        """The caller of a request has left, and its future is cancelled. Returns the number by which the server knows
+        the request, and a future for the reply that may come all the same.
+
+        None where the transport itself tells the server, and when the request has ended.
+        """
+        ...
+
+    def given_up(self, number: int) -> None:
+        """The server has given a request up: no reply will come."""
         ...
 
     def close(self) -> None: ...
@@ -184,7 +195,7 @@ def connected_to(address: ServerAddress, settings: RemoteSettings) -> socket.soc
             plain.close()
             raise
         return plain
-    plain = name_lookup.connect(address.host, address.port, settings.connect_timeout_s)
+    plain = name_lookup.connect(address.ip or address.host, address.port, settings.connect_timeout_s)
     try:
         plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         if address.is_encrypted:
@@ -203,6 +214,8 @@ class SocketLink:
         self._left = b""
         self._bytes_max = WELCOME_BYTES_MAX
         self._deadline = 0.0
+        self._timeout_s = -1.0
+        """What the socket was told last: telling it again is a call of the system."""
         try:
             self._socket = connected_to(address, settings)
         except (OSError, ValueError) as error:  # a name that cannot be one is a ValueError
@@ -222,7 +235,9 @@ class SocketLink:
         sent = False
         try:
             self._deadline = time.monotonic() + timeout_s
-            self._socket.settimeout(timeout_s)
+            if timeout_s != self._timeout_s:
+                self._socket.settimeout(timeout_s)
+                self._timeout_s = timeout_s
             frame = framed(body, framing_of(self._codec))
             sent = True  # a part of it may arrive even if sending fails
             self._socket.sendall(frame)
@@ -267,6 +282,7 @@ class SocketLink:
         if left_s <= 0:
             raise TimeoutError("timed out")
         self._socket.settimeout(left_s)
+        self._timeout_s = -1.0
 
     def _checked(self, size: int) -> int:
         if size > self._bytes_max:
@@ -284,6 +300,7 @@ class SocketLink:
         """Whether the server has not closed it meanwhile. Nothing is due to be read on an idle connection."""
         try:
             if isinstance(self._socket, ssl.SSLSocket):
+                self._timeout_s = -1.0
                 self._socket.setblocking(False)
                 self._socket.recv(1)
             else:
@@ -308,15 +325,76 @@ class SocketLink:
 # --- for event loops -----------------------------------------------------------------------------
 
 
+class OpenCalls:
+    """The requests of a link that are not answered yet, by number, each with the future of its caller.
+
+    A caller that leaves cancels its future. The reply may come before the link hears of that: it is kept until then.
+    """
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self._loop = loop
+        self._by_number: dict[int, ReplyFuture] = {}
+        self._unheard: dict[ReplyFuture, tuple[int, native.ReplyHead]] = {}
+
+    def __len__(self) -> int:
+        return len(self._by_number) + len(self._unheard)
+
+    def add(self, number: int) -> ReplyFuture:
+        future = self._by_number[number] = self._loop.create_future()
+        return future
+
+    def has(self, number: int) -> bool:
+        return number in self._by_number
+
+    def take(self, number: int) -> ReplyFuture | None:
+        """The future of a request that ends in another way than with a reply."""
+        return self._by_number.pop(number, None)
+
+    def answer(self, number: int, head: native.ReplyHead) -> bool:
+        """Hand a reply to its caller. False if no request has this number."""
+        future = self._by_number.pop(number, None)
+        if future is None:
+            return False
+        if not future.done():
+            future.set_result(head)
+        elif future.cancelled():
+            self._unheard[future] = (number, head)
+        return True
+
+    def let_go(self, future: ReplyFuture) -> tuple[int, ReplyFuture] | None:
+        """See `AsyncLink.let_go`."""
+        number, head = self._unheard.pop(future, (None, None))
+        if number is None:
+            number = next((number for number, known in self._by_number.items() if known is future), None)
+        if number is None:
+            return None
+        late: ReplyFuture = self._loop.create_future()
+        if head is None:
+            self._by_number[number] = late
+        else:
+            late.set_result(head)
+        return number, late
+
+    def fail(self, why: str) -> None:
+        """The link is of no more use: tell all callers."""
+        waiting, self._by_number, self._unheard = self._by_number, {}, {}
+        for future in waiting.values():
+            if not future.done():
+                future.set_exception(LinkLost(why, sent=True))
+
+
 class StreamLink(asyncio.BufferedProtocol):
     """A connection for any number of requests at once, each with a number by which its reply is known."""
 
     def __init__(self, settings: RemoteSettings, lost: "Callable[[AsyncLink], None]") -> None:
         self._loop = asyncio.get_running_loop()
         self._codec = settings.codec
+        self._framing = framing_of(settings.codec)
         self._frames = Frames(bytearray(READ_BYTES), WELCOME_BYTES_MAX)
-        self._waiting: dict[int, asyncio.Future[native.ReplyHead]] = {}
+        self._calls = OpenCalls(self._loop)
         self._out: list[bytes] = []
+        self._is_lone = False
+        """Whether the last requests came one after another: then none waits for others of its turn."""
         self._lost = lost
         self._number = 0
         self._transport: Any = None
@@ -339,7 +417,10 @@ class StreamLink(asyncio.BufferedProtocol):
                     _, link = await loop.create_unix_connection(make, address.host)
                 else:
                     tls = tls_context(settings) if address.is_encrypted else None
-                    _, link = await loop.create_connection(make, address.host, address.port, ssl=tls)
+                    name = address.host if tls is not None else None
+                    _, link = await loop.create_connection(
+                        make, address.ip or address.host, address.port, ssl=tls, server_hostname=name
+                    )
                 head = await link.call(
                     native.NativeRequest("hello", native.NativeHello(settings.token, "python", tokens=False))
                 )
@@ -353,23 +434,31 @@ class StreamLink(asyncio.BufferedProtocol):
         link._frames.bytes_max = REPLY_BYTES_MAX
         return link
 
-    def call(self, request: native.NativeRequest) -> "asyncio.Future[native.ReplyHead]":
-        """Send a request with a number of its own; the future brings the head of its reply."""
-        self._number += 1
-        request.reqId = self._number
-        body = native.encoded(request, self._codec)
-        future: asyncio.Future[native.ReplyHead] = self._loop.create_future()
-        self._waiting[self._number] = future
+    def call(self, request: native.NativeRequest) -> ReplyFuture:
+        """Send a request with a number of its own; the future brings the head of its reply.
+
+        All requests of one turn of the event loop leave in one write. That of a lone caller leaves at once.
+        """
+        self._number = number = self._number + 1
+        request.reqId = number
+        frame = framed(native.encoded(request, self._codec), self._framing)
+        if self._is_lone and self.is_alive and not len(self._calls):
+            self._transport.write(frame)
+            return self._calls.add(number)
         if not self._out:
             self._loop.call_soon(self._flush)
-        self._out.append(framed(body, framing_of(self._codec)))
-        return future
+        self._out.append(frame)
+        return self._calls.add(number)
 
-    def number_of(self, future: "asyncio.Future[native.ReplyHead]") -> int | None:
-        return next((number for number, known in self._waiting.items() if known is future), None)
+    def let_go(self, future: ReplyFuture) -> tuple[int, ReplyFuture] | None:
+        return self._calls.let_go(future)
+
+    def given_up(self, number: int) -> None:
+        self._calls.take(number)
 
     def _flush(self) -> None:
         out, self._out = self._out, []
+        self._is_lone = len(self._calls) == 1
         if self.is_alive:
             self._transport.write(out[0] if len(out) == 1 else b"".join(out))
 
@@ -398,10 +487,8 @@ class StreamLink(asyncio.BufferedProtocol):
             except LinkLost as error:
                 self._cut(str(error))
                 return
-            future = self._waiting.pop(head.reqId, None) if isinstance(head.reqId, int) else None
-            if future is not None and not future.done():
-                future.set_result(head)
-            elif future is None and not head.ok:
+            is_known = type(head.reqId) is int and self._calls.answer(head.reqId, head)
+            if not is_known and not head.ok:
                 self._fail(head.error)
         if self._frames.failure is not None:
             self._cut(NOT_OURS)
@@ -418,10 +505,7 @@ class StreamLink(asyncio.BufferedProtocol):
         if self.is_alive:
             self.is_alive = False
             self._lost(self)
-        waiting, self._waiting = self._waiting, {}
-        for future in waiting.values():
-            if not future.done():
-                future.set_exception(LinkLost(why, sent=True))
+        self._calls.fail(why)
 
 
 def lost_reply(command: Any, address: object, why: Exception) -> StokerError:

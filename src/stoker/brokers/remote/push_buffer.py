@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, TypeVar
 from weakref import WeakKeyDictionary
 
 from stoker.brokers.remote import forking
-from stoker.brokers.remote.broker import CLOSED, RemoteBroker
+from stoker.brokers.remote.broker import RemoteBroker
+from stoker.brokers.remote.pool import CLOSED
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import BY_CODE, Closed, Forbidden, Refused, StokerError, Unauthenticated, Unknown
@@ -75,6 +76,9 @@ class PushBuffer:
 
 class BufferingBroker:
     """A server, seen by a client with many single pushes at once."""
+
+    name = RemoteBroker.name
+    lacks = RemoteBroker.lacks
 
     def __init__(self, inner: RemoteBroker) -> None:
         settings = inner.settings

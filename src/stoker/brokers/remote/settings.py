@@ -1,6 +1,6 @@
 """How a client reaches a server: what the URL says, and what else may be set.
 
-    tcp://[:TOKEN@]HOST[:PORT]    tcps:// with TLS
+    tcp://[:TOKEN@]HOST[:PORT][,HOST[:PORT]...]    tcps:// with TLS
     unix:///path/to/socket
     http://, https://, grpc://, grpcs://
 
@@ -9,7 +9,7 @@ Parameters after `?` are the fields of `RemoteSettings`: `tcp://queue:6789?timeo
 
 import os
 from typing import Literal
-from urllib.parse import SplitResult, parse_qsl, unquote
+from urllib.parse import SplitResult, parse_qsl, unquote, urlsplit
 
 import msgspec
 
@@ -50,7 +50,7 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     batch_ms: float = 0.0
     """For how long a single push waits for others, to be sent with them as one batch; 0 = not at all.
 
-    Good for many threads or tasks that push at once; one that pushes alone only waits.
+    Good for hundreds of tasks of one event loop. Others only wait: the server gathers single pushes by itself.
     """
     batch_jobs: int = 1_000
     """So many are sent at once without waiting any longer."""
@@ -74,13 +74,26 @@ class ServerAddress(msgspec.Struct, frozen=True):
     scheme: Scheme
     host: str
     port: int
+    ip: str = ""
+    """Where the name `host` was found. Empty if it is to be looked up."""
+    others: tuple[tuple[str, int], ...] = ()
+    """Hosts and ports of further servers of the same queue."""
+
+    @property
+    def each(self) -> "list[ServerAddress]":
+        """All servers, one by one."""
+        places = ((self.host, self.port), *self.others)
+        return [ServerAddress(self.scheme, host, port) for host, port in places] if self.others else [self]
 
     @property
     def is_encrypted(self) -> bool:
         return self.scheme.endswith("s")
 
     def __str__(self) -> str:
-        return f"unix://{self.host}" if self.scheme == "unix" else f"{self.scheme}://{self.host}:{self.port}"
+        if self.scheme == "unix":
+            return f"unix://{self.host}"
+        more = "".join(f",{host}:{port}" for host, port in self.others)
+        return f"{self.scheme}://{self.host}:{self.port}{more}"
 
 
 def read_url(parts: SplitResult, settings: RemoteSettings | None) -> tuple[ServerAddress, RemoteSettings]:
@@ -88,7 +101,7 @@ def read_url(parts: SplitResult, settings: RemoteSettings | None) -> tuple[Serve
     said: dict[str, str] = dict(parse_qsl(parts.query, keep_blank_values=True))
     try:
         token = parts.password or parts.username
-        port = parts.port
+        places = [] if parts.scheme == "unix" else places_of(parts)
     except ValueError as error:
         raise InvalidRequest(f"cannot connect to {parts.scheme}://{parts.hostname or ''}: {error}") from None
     if token:
@@ -115,4 +128,14 @@ def read_url(parts: SplitResult, settings: RemoteSettings | None) -> tuple[Serve
     if parts.path not in ("", "/"):
         raise InvalidRequest(f"{parts.scheme}://{parts.hostname} takes no path, and the URL has {parts.path!r}")
     scheme: Scheme = parts.scheme  # type: ignore[assignment]
-    return ServerAddress(scheme, parts.hostname or "127.0.0.1", port or PORTS[scheme]), settings
+    (host, port), *others = places
+    return ServerAddress(scheme, host, port, others=tuple(others)), settings
+
+
+def places_of(parts: SplitResult) -> list[tuple[str, int]]:
+    """The hosts and ports that a URL names, divided by commas. Raises `ValueError`."""
+    named = parts.netloc.rpartition("@")[2].split(",")
+    if len(named) > 1 and not all(named):
+        raise ValueError("an address between two commas is empty")
+    found = [urlsplit(f"//{place}") for place in named]
+    return [(place.hostname or "127.0.0.1", place.port or PORTS[parts.scheme]) for place in found]

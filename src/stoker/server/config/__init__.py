@@ -34,8 +34,10 @@ from stoker.server.config.loading import Loaded, check, load, refuse_open_door
 from stoker.server.config.showing import Setting, lines_of_flashq, settings_of, show
 from stoker.server.config.tls import tls_context
 from stoker.server.config.tree import (
+    DashboardSettings,
     GrpcListener,
     HttpListener,
+    InboxSettings,
     LogSettings,
     MetricsSettings,
     ServerConfig,
@@ -49,8 +51,10 @@ from stoker.server.config.tree import (
 
 __all__ = [
     "BadConfig",
+    "DashboardSettings",
     "GrpcListener",
     "HttpListener",
+    "InboxSettings",
     "ListenAddress",
     "Loaded",
     "LogSettings",

@@ -91,14 +91,69 @@ def check(config: ServerConfig, sources: Mapping[str, str] | None = None) -> lis
             f"processes = {config.processes}: there are only {config.shards} shards to share among them;"
             " set shards to at least as many"
         )
+    problems += check_cluster(config)
     if config.data is None and config.processes > 1:
         problems.append(f"processes = {config.processes}: they need a data directory to share; set data (--data DIR)")
-    if config.data is None and config.durability != "memory" and sources is not None and "durability" in sources:
+    has_place = config.data is not None or config.cluster.url
+    if not has_place and config.durability != "memory" and sources is not None and "durability" in sources:
         problems.append(
             f'durability = "{config.durability}" ({sources["durability"]}): without a data directory nothing is stored;'
             " set data (--data DIR)"
         )
+    if config.broker is not None:
+        problems = check_broker(config, sources or {"broker": "given"})
     return problems + refuse_open_door(config)
+
+
+OWN_STORE = ("data", "cluster", "durability", "shards", "processes", "memory_bytes_max", "events_bytes_max", "journal")
+"""Settings of a queue that the server keeps by itself."""
+
+
+def check_broker(config: ServerConfig, sources: Mapping[str, str]) -> list[str]:
+    """A server in front of a queue in Redis keeps nothing."""
+    from stoker.brokers.redis.served import checked_url
+
+    assert config.broker is not None
+    problems = []
+    try:
+        checked_url(config.broker)
+    except InvalidRequest as error:
+        problems.append(f"broker ({sources['broker']}): {error.message}")
+    given = [key for key in sources if key.partition(".")[0] in OWN_STORE]
+    return problems + [
+        f"{key} ({sources[key]}): the queue is in Redis (broker, {sources['broker']}), so the server keeps no data;"
+        f" {ADVICE.get(key, REMOVE)}"
+        for key in given
+    ]
+
+
+REMOVE = "take one of the two away"
+ADVICE = {
+    "processes": "start more servers with the same broker instead of processes",
+    "durability": "Redis decides: see appendonly and appendfsync in its configuration",
+}
+
+
+def check_cluster(config: ServerConfig) -> list[str]:
+    """What a node of a cluster cannot have."""
+    if not config.cluster.url:
+        return []
+    problems = []
+    if config.data is not None:
+        problems.append("cluster.url and data: the queue is in PostgreSQL or in a directory; leave one out")
+    if config.processes > 1:
+        problems.append(
+            f"processes = {config.processes}: a node has a process for each seat that it holds; leave it out"
+        )
+    if config.durability == "memory":
+        problems.append('durability = "memory": a cluster answers when PostgreSQL has it; leave it out, or say "fsync"')
+    address = config.cluster.address
+    if not (address.is_loopback or config.cluster.tls.is_on or config.insecure):
+        problems.append(
+            f'cluster.listen = "{address}": other machines could read what nodes say to each other; set cluster.tls'
+            " (cert and key), or set insecure = true (--insecure) if you trust every machine in between"
+        )
+    return problems
 
 
 def refuse_open_door(config: ServerConfig) -> list[str]:

@@ -8,6 +8,7 @@ import msgspec
 from stoker.server.config.keys import Place, key_of, masked, settings_in, shown
 from stoker.server.config.loading import Loaded
 from stoker.server.config.sources import FLASHQ
+from stoker.server.config.tree import ServerConfig
 from stoker.server.config.values import named_structs_of
 
 DEFAULT = "default"
@@ -25,6 +26,11 @@ class Setting(NamedTuple):
 def settings_of(loaded: Loaded) -> Iterator[Setting]:
     """Every setting, in the order of the tree."""
     return _below(loaded.config, (), loaded.sources)
+
+
+def values_of(config: ServerConfig) -> Iterator[Setting]:
+    """The same of a running server, which no longer knows the sources."""
+    return _below(config, (), {})
 
 
 def show(loaded: Loaded) -> str:

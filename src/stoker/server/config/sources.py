@@ -23,7 +23,7 @@ OTHERS = frozenset({"STOKER_URL", "STOKER_TOKEN", "STOKER_TENANT", "STOKER_CONFI
 """Variables of clients and the command line."""
 ELSEWHERE = re.compile(
     "STOKER_(SERVICE_(HOST|PORT).*|PORT|PORT_[0-9]+_.*"  # Kubernetes sets these beside a service called `stoker`
-    "|BROKERS|SOAK|SEED|BENCH_.*|FAULTS_.*)"  # set by tests and benchmarks, which start servers
+    "|BROKERS|SOAK|SEED|TEST_HOME|BENCH_.*|FAULTS_.*)"  # set by tests and benchmarks, which start servers
 )
 
 FLASHQ = {

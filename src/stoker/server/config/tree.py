@@ -16,7 +16,7 @@ from stoker.model.errors import InvalidRequest
 from stoker.model.limits import Limits
 from stoker.model.options import Settings
 from stoker.model.replies import Level
-from stoker.server.auth.settings import AuthSettings
+from stoker.server.auth.settings import AuthSettings, Secret
 from stoker.server.config.addresses import ListenAddress, parse_address
 
 MIB = 1024 * 1024
@@ -199,6 +199,21 @@ class WebhookSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
                 raise InvalidRequest(f"expected networks like 10.1.0.0/16: {error}") from None
 
 
+class InboxSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """Reading an inbox: jobs that programs insert into their own PostgreSQL, inside their transactions."""
+
+    shorthand: ClassVar[str] = "url"
+
+    url: Secret = ""
+    """`postgresql://USER:PASSWORD@HOST:PORT/DATABASE`. Empty = the server reads none. Needs `stoker[postgres]`."""
+    tenants: tuple[str, ...] = ("default",)
+    """The tenants that rows may name. Rows of others are set aside. Empty = all."""
+
+    def __post_init__(self) -> None:
+        if self.url and not self.url.startswith(("postgresql://", "postgres://")):
+            raise InvalidRequest("expected postgresql://USER:PASSWORD@HOST:PORT/DATABASE")
+
+
 class LogSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The server's log on standard error."""
 
@@ -233,11 +248,74 @@ class TracingSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_
     """A span for each command, as part of the trace that a push belongs to. Needs `stoker[otel]`."""
 
 
+class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """The pages at `/ui/` of the HTTP listener."""
+
+    shorthand: ClassVar[str] = "enabled"
+
+    enabled: bool = True
+    """False serves no pages."""
+    read_only: bool = False
+    """Pages show and change nothing, whatever a token may do elsewhere."""
+    payloads: Literal["shown", "hidden"] = "shown"
+    """`hidden` shows no payloads, results and partial results, only their sizes."""
+    redact: tuple[str, ...] = ()
+    """Fields of payloads and results whose values are not shown, by name (`password`), at any depth. Upper and lower
+    case do not matter.
+    """
+    session_s: Annotated[float, Meta(gt=0)] = 12 * 3_600.0
+    """A login ends when its browser has asked for nothing for this long, or when its token ends."""
+    trace_url: str = ""
+    """Where traces are shown: `https://jaeger.example/trace/{trace_id}`. Empty = jobs have no link to their trace."""
+
+
+class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """One node of a cluster whose queue is in PostgreSQL."""
+
+    shorthand: ClassVar[str] = "url"
+
+    url: Secret = ""
+    """`postgresql://USER@HOST/DATABASE[?schema=NAME]`, where `stoker cluster init` has made a cluster. Empty = none."""
+    node: str = ""
+    """The name of this node, which no other living node has. Empty = the machine's name and the port."""
+    listen: str = "127.0.0.1:0"
+    """`HOST:PORT` for other nodes to connect to the first seat; seat 1 has the next port, and so on. Port 0 takes free
+    ones."""
+    advertise: str = ""
+    """The same as other nodes reach it, where that is another address: behind a port mapping, or if `listen` is
+    `0.0.0.0`. Empty = `listen`."""
+    tls: Tls = Tls()
+    """For the links between nodes. They show these certificates, and need no authority: the cluster's secret proves
+    that they belong to it."""
+
+    def __post_init__(self) -> None:
+        if parse_address(self.listen) is None:
+            raise InvalidRequest("other nodes must reach this one: expected HOST:PORT")
+        if self.advertise and parse_address(self.advertise) is None:
+            raise InvalidRequest("advertise: expected HOST:PORT, or nothing")
+
+    @property
+    def address(self) -> ListenAddress:
+        found = parse_address(self.listen)
+        assert found is not None
+        return found
+
+    def reached_at(self, seat: int, port: int) -> ListenAddress:
+        """Where other nodes reach a seat that listens on this port."""
+        told = parse_address(self.advertise) if self.advertise else None
+        if told is None:
+            return self.address._replace(port=port)
+        return told._replace(port=told.port + seat if told.port else port)
+
+
 class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """The whole configuration."""
 
     data: str | None = None
     """The data directory, created if it does not exist. None = in memory: nothing survives the process."""
+    broker: Annotated[str, Meta(extra={"secret": True})] | None = None
+    """A queue in Redis instead of a data directory: `redis://HOST:PORT/DATABASE`, `rediss://` or `redis+unix:///PATH`.
+    Any number of servers may be in front of one Redis."""
     durability: Level = QUEUE.durability
     """What replies wait for unless the push or the queue says: `memory`, `commit` or `fsync`."""
     shards: Annotated[int, Meta(ge=1, le=64)] | None = QUEUE.shards
@@ -251,6 +329,7 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     """How much of the latest history is kept in memory without a data directory."""
     insecure: bool = False
     """Allow other machines to connect without authentication. Only for networks that you trust entirely."""
+    cluster: ClusterSettings = ClusterSettings()
     tcp: TcpListener = TcpListener()
     http: HttpListener = HttpListener()
     grpc: GrpcListener = GrpcListener()
@@ -261,10 +340,12 @@ class ServerConfig(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fie
     engine: Settings = QUEUE.engine
     journal: JournalSettings = JournalSettings()
     webhooks: WebhookSettings = WebhookSettings()
+    inbox: InboxSettings = InboxSettings()
     log: LogSettings = LogSettings()
     stop: StopSettings = StopSettings()
     metrics: MetricsSettings = MetricsSettings()
     tracing: TracingSettings = TracingSettings()
+    dashboard: DashboardSettings = DashboardSettings()
 
     @property
     def listeners(self) -> dict[str, ListenAddress]:

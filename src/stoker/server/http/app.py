@@ -8,6 +8,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route, WebSocketRoute
 
 from stoker.model.errors import StokerError
+from stoker.server.dashboard.dashboard import Dashboard
 from stoker.server.http import webhooks
 from stoker.server.http.pages import Pages
 from stoker.server.http.responses import GUARDS, NotHere, WrongMethod, encode_json, extra_headers, status_of
@@ -38,4 +39,7 @@ def make_app(service: Service) -> HttpRouter:
         WebSocketRoute("/ws/{queue}", streams.ws),
     ]
     behind = Starlette(routes=routes, exception_handlers={HTTPException: refuse})
-    return HttpRouter(service, behind, (*Pages(service).handlers(), *webhooks.handlers()))
+    pages = [*Pages(service).handlers(), *webhooks.handlers()]
+    if service.config.dashboard.enabled:
+        pages += Dashboard(service).handlers()
+    return HttpRouter(service, behind, pages)

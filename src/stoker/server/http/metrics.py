@@ -5,7 +5,7 @@ of series is bounded: only queues of the asking tenant, or of all tenants if the
 `QUEUES_MAX` of them. A server in several processes reports all of them, whichever is asked.
 """
 
-import asyncio
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, Literal
 
@@ -16,10 +16,11 @@ from prometheus_client.exposition import choose_encoder
 from prometheus_client.registry import Collector
 
 from stoker.model import commands as c
-from stoker.model.errors import Unsupported
-from stoker.model.replies import Counts, Stats, Totals
+from stoker.model.histograms import COARSE_MS, Histogram
+from stoker.model.history import Timings
+from stoker.model.replies import Counts, Totals
 from stoker.model.version import __version__
-from stoker.server.report import Counted, ServerReport, all_reports
+from stoker.server.report import CountedTimes, ServerReport, all_reports
 from stoker.server.service import Service
 
 QUEUES_MAX = 200
@@ -50,6 +51,24 @@ METRICS: tuple[Metric, ...] = (
         f"Jobs by queue and state, for {QUEUES_MAX} queues at most; of the asking token's tenant, or with a label"
         " `tenant` for all tenants if `metrics.tenant_labels` is set.",
     ),
+    Metric(
+        "stoker_queue_backlog", "gauge", ("queue",), "Jobs that a worker could start now, by queue: for autoscalers."
+    ),
+    Metric(
+        "stoker_queue_oldest_waiting_seconds",
+        "gauge",
+        ("queue",),
+        "Since the push of the oldest waiting job, by queue; 0 if none waits.",
+    ),
+    Metric(
+        "stoker_queue_wait_seconds", "histogram", ("queue",), "From the push of a job to its first start, by queue."
+    ),
+    Metric(
+        "stoker_queue_run_seconds",
+        "histogram",
+        ("queue",),
+        "From a start to the end of the delivery, completed or failed, by queue.",
+    ),
     Metric("stoker_commands_total", "counter", ("command", "outcome"), "Commands by outcome: ok, or an error's code."),
     Metric("stoker_turn_commands", "histogram", (), "Commands that were journaled and answered together."),
     Metric("stoker_turn_seconds", "histogram", (), "From a turn's first command to its answers, without the disk."),
@@ -58,6 +77,7 @@ METRICS: tuple[Metric, ...] = (
     Metric("stoker_connections", "gauge", ("transport",), "Open connections."),
     Metric("stoker_streams", "gauge", (), "Open event streams over HTTP and WebSocket."),
     Metric("stoker_workers", "gauge", (), "Workers heard of in the last minute."),
+    Metric("stoker_ready", "gauge", (), "1 while work is accepted, as `/ready` says."),
     Metric("stoker_storage_full", "gauge", (), "1 while no new jobs are taken for want of disk."),
     Metric(
         "stoker_webhooks_total",
@@ -65,16 +85,31 @@ METRICS: tuple[Metric, ...] = (
         ("outcome",),
         "Attempts that delivered or failed, events given up, and records that were dropped before a hook read them.",
     ),
+    Metric(
+        "stoker_inbox_rows",
+        "gauge",
+        ("state",),
+        "Rows of the inbox that wait, are being sent, or were refused and set aside; as of the last 10 s, up to 100,000"
+        " of each, and none while PostgreSQL does not answer.",
+    ),
+    Metric("stoker_inbox_oldest_seconds", "gauge", (), "Age of the oldest row of the inbox that is not set aside."),
+    Metric(
+        "stoker_inbox_outcomes_total",
+        "counter",
+        ("outcome",),
+        "Rows pushed, refused, and set aside because it is not certain whether they were pushed.",
+    ),
 )
 BY_NAME = {metric.name: metric for metric in METRICS}
 
 
-class QueueCounts(msgspec.Struct, frozen=True):
-    """The counts of a tenant's queue."""
+class QueueNumbers(msgspec.Struct, frozen=True):
+    """The numbers of a tenant's queue. A broker that does not measure has no timings."""
 
     tenant: str
     queue: str
     counts: Counts
+    timings: Timings | None
 
 
 class Numbers(Collector):
@@ -84,14 +119,14 @@ class Numbers(Collector):
     whenever one of them restarts.
     """
 
-    def __init__(self, reports: list[ServerReport], queues: list[QueueCounts], tenant_labels: bool) -> None:
-        self._reports, self._queue_counts, self._tenant_labels = reports, queues, tenant_labels
+    def __init__(self, reports: list[ServerReport], queues: list[QueueNumbers], tenant_labels: bool) -> None:
+        self._reports, self._queue_numbers, self._tenant_labels = reports, queues, tenant_labels
 
     def collect(self) -> Iterable[Any]:
         yield gauge("stoker_info", [((__version__,), 1)])
         yield self._gauge("stoker_uptime_seconds", lambda report: [((), report.uptime_s)])
         yield from self._jobs()
-        yield self._queues()
+        yield from self._queues()
         yield from self._server()
 
     def _jobs(self) -> Iterator[Any]:
@@ -108,14 +143,34 @@ class Numbers(Collector):
         yield counter("stoker_job_wait_seconds_total", [((), sums["wait_ms_sum"] / 1000)])
         yield counter("stoker_job_run_seconds_total", [((), sums["run_ms_sum"] / 1000)])
 
-    def _queues(self) -> Any:
-        named = self._tenant_labels
-        samples: list[tuple[tuple[str, ...], float]] = []
-        for one in self._queue_counts:
-            for state in Counts.__struct_fields__:
-                key = (one.tenant, one.queue, state) if named else (one.queue, state)
-                samples.append((key, getattr(one.counts, state)))
-        return gauge("stoker_queue_jobs", samples, ("tenant", "queue", "state") if named else None)
+    def _queues(self) -> Iterator[Any]:
+        found = [(self._queue_label(one), one) for one in self._queue_numbers]
+        states = [
+            ((*label, state), getattr(one.counts, state)) for label, one in found for state in Counts.__struct_fields__
+        ]
+        yield gauge("stoker_queue_jobs", states, self._queue_labels("stoker_queue_jobs"))
+        backlog = [(label, one.counts.waiting) for label, one in found]
+        yield gauge("stoker_queue_backlog", backlog, self._queue_labels("stoker_queue_backlog"))
+        measured = [(label, one.timings) for label, one in found if one.timings is not None]
+        ages = [(label, age_s(timings)) for label, timings in measured]
+        name = "stoker_queue_oldest_waiting_seconds"
+        yield gauge(name, ages, self._queue_labels(name))
+        yield self._durations("stoker_queue_wait_seconds", [(label, timings.wait) for label, timings in measured])
+        yield self._durations("stoker_queue_run_seconds", [(label, timings.run) for label, timings in measured])
+
+    def _durations(self, name: str, found: list[tuple[tuple[str, ...], Histogram]]) -> Any:
+        family = HistogramMetricFamily(name, BY_NAME[name].meaning, labels=self._queue_labels(name))
+        bounds = tuple(bound / 1000 for bound in COARSE_MS)
+        for label, one in found:
+            family.add_metric(label, *buckets(CountedTimes(bounds, tuple(one.up_to()), one.sum_ms / 1000)))
+        return family
+
+    def _queue_label(self, one: QueueNumbers) -> tuple[str, ...]:
+        return (one.tenant, one.queue) if self._tenant_labels else (one.queue,)
+
+    def _queue_labels(self, name: str) -> tuple[str, ...]:
+        own = BY_NAME[name].labels
+        return ("tenant", *own) if self._tenant_labels else own
 
     def _server(self) -> Iterator[Any]:
         yield self._counter(
@@ -134,11 +189,22 @@ class Numbers(Collector):
         )
         yield self._gauge("stoker_streams", lambda report: [((), report.streams)])
         yield self._gauge("stoker_workers", lambda report: [((), report.workers)])
+        yield self._gauge("stoker_ready", lambda report: [((), int(report.is_ready))])
         if not any(report.is_full is None for report in self._reports):
             yield self._gauge("stoker_storage_full", lambda report: [((), int(bool(report.is_full)))])
         yield self._counter(
             "stoker_webhooks_total", lambda report: [((name,), count) for name, count in report.webhooks.items()]
         )
+        yield from self._inbox()
+
+    def _inbox(self) -> Iterator[Any]:
+        """One process reads it, if any does."""
+        inbox = next((report.inbox for report in self._reports if report.inbox is not None), None)
+        rows = (inbox.rows if inbox is not None else None) or {}
+        yield gauge("stoker_inbox_rows", [((state,), count) for state, count in rows.items()])
+        yield gauge("stoker_inbox_oldest_seconds", [((), inbox.oldest_s)] if inbox is not None and rows else [])
+        totals = inbox.totals if inbox is not None else {}
+        yield counter("stoker_inbox_outcomes_total", [((name,), count) for name, count in totals.items()])
 
     # --- one series for each process -----------------------------------------------------------------
 
@@ -148,7 +214,7 @@ class Numbers(Collector):
     def _counter(self, name: str, samples: "Callable[[ServerReport], Samples]") -> Any:
         return counter(name, self._of_each(samples), self._labels(name))
 
-    def _histogram(self, name: str, counted: "Callable[[ServerReport], Counted | None]") -> Iterator[Any]:
+    def _histogram(self, name: str, counted: "Callable[[ServerReport], CountedTimes | None]") -> Iterator[Any]:
         """One family, or none if the broker has nothing to measure here."""
         found = [(self._label(report), counted(report)) for report in self._reports]
         family = HistogramMetricFamily(name, BY_NAME[name].meaning, labels=self._labels(name))
@@ -190,7 +256,7 @@ def counter(name: str, samples: Samples, labels: tuple[str, ...] | None = None) 
     return family
 
 
-def buckets(counted: Counted) -> tuple[list[tuple[str, float]], float]:
+def buckets(counted: CountedTimes) -> tuple[list[tuple[str, float]], float]:
     found: list[tuple[str, float]] = []
     total = 0
     for bound, count in zip((*counted.bounds, float("inf")), counted.counts, strict=True):
@@ -199,23 +265,20 @@ def buckets(counted: Counted) -> tuple[list[tuple[str, float]], float]:
     return found, counted.sum
 
 
-async def queue_counts(service: Service, tenants: list[str]) -> list[QueueCounts]:
-    found: list[QueueCounts] = []
-    dispatcher = service.dispatcher
+def age_s(timings: Timings) -> float:
+    """For how long the oldest job has waited."""
+    return max(0.0, time.time() - timings.oldest_waiting_at / 1000) if timings.oldest_waiting_at else 0.0
+
+
+async def queue_numbers(service: Service, tenants: list[str]) -> list[QueueNumbers]:
+    found: list[QueueNumbers] = []
+    if c.GetQueues.__name__ in service.dispatcher.broker.lacks:
+        return found
     for tenant in tenants:
-        try:
-            listed = await dispatcher.look_everywhere(tenant, c.ListQueues())
-        except Unsupported:
-            return []
-        names = sorted(listed.names)[: QUEUES_MAX - len(found)]
-        stats: list[Any] = await asyncio.gather(
-            *(dispatcher.look_everywhere(tenant, c.GetStats(queue)) for queue in names), return_exceptions=True
-        )
-        found += [
-            QueueCounts(tenant, queue, one.counts)
-            for queue, one in zip(names, stats, strict=True)
-            if isinstance(one, Stats)  # it may have been obliterated meanwhile
-        ]
+        if len(found) >= QUEUES_MAX:
+            break
+        page = await service.dispatcher.look_everywhere(tenant, c.GetQueues(limit=QUEUES_MAX - len(found)))
+        found += [QueueNumbers(tenant, one.name, one.stats.counts, one.timings) for one in page.queues]
     return found
 
 
@@ -223,7 +286,8 @@ async def exposition(service: Service, tenant: str, accept: str) -> tuple[bytes,
     """The text and its content type."""
     reports, named = await all_reports(service), service.config.metrics.tenant_labels
     known = sorted({name for report in reports for name in report.tenants})[:TENANTS_MAX]
-    queues = await queue_counts(service, known if named else [tenant])
+    # counting jobs waits for a broker that does not answer, and then these numbers are what is looked at
+    queues = [] if service.trouble else await queue_numbers(service, known if named else [tenant])
     registry = CollectorRegistry()
     registry.register(Numbers(reports, queues, named))
     encode, kind = choose_encoder(accept)

@@ -4,13 +4,14 @@ into jobs.
 
 import time
 from functools import cache
+from typing import Any
 
 import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.command_table import TABLE
-from stoker.model.errors import Forbidden, InvalidRequest, Unsupported
+from stoker.model.errors import Forbidden, InvalidRequest, Unauthenticated, Unsupported
 from stoker.model.options import Options
 from stoker.model.version import __version__
 from stoker.server.auth.identity import DEFAULT_TENANT, Identity
@@ -74,11 +75,12 @@ class Pages:
         await responses.send(http_request.send, 200, responses.encode_json(found))
 
     async def ready(self, http_request: HttpRequest) -> None:
-        """Whether the server is ready for work."""
-        dispatcher = self._service.dispatcher
-        broker = dispatcher.broker
-        is_ready = not dispatcher.is_stopping and broker.is_ready
-        found = {"ok": is_ready, "ready": is_ready, "stopping": dispatcher.is_stopping}
+        """Whether the server is ready for work; clients that it knows also read why not."""
+        dispatcher, trouble = self._service.dispatcher, self._service.trouble
+        broker, is_ready = dispatcher.broker, not trouble
+        found: dict[str, Any] = {"ok": is_ready, "ready": is_ready, "stopping": dispatcher.is_stopping}
+        if trouble and is_known(http_request):
+            found["reason"] = trouble
         if broker.counters is not None:
             found["disk_full"] = broker.counters.is_full
         headers = None if is_ready else [(b"retry-after", b"5")]
@@ -193,3 +195,12 @@ def is_json(body: bytes) -> bool:
     except (msgspec.MsgspecError, ValueError, RecursionError):
         return False
     return True
+
+
+def is_known(http_request: HttpRequest) -> bool:
+    """Whether the server would take a command from this client."""
+    try:
+        http_request.identify()
+        return True
+    except (Unauthenticated, Forbidden, InvalidRequest):
+        return False

@@ -84,14 +84,18 @@ class HttpRequest:
         near = connection.loopback if connection is not None else is_near(self.scope)
         return self.service.config.insecure or (near and not any(name in headers for name in FORWARDED_HEADERS))
 
-    def identify(self, *, in_query: bool = False) -> Identity:
-        """`in_query`: for readers of events, which cannot always send a header."""
+    def identify(self, *, in_query: bool = False, in_session: str | None = None) -> Identity:
+        """`in_query`: for readers of events, which cannot always send a header. `in_session`: the token that a browser
+        has logged in with, for the dashboard's pages alone.
+        """
         given = self.headers.get(b"authorization")
         credential: str | None = None
         if given is not None:
             credential = credential_of(given)
         elif in_query:
             credential = self.query().get("token")
+        else:
+            credential = in_session
         service, entitlement = self.service, self.headers.get(ENTITLEMENT)
         if not service.gate.configured and not service.config.insecure:
             self._check_host()

@@ -53,7 +53,7 @@ class EventStreams:
         text = http_request.headers.get(b"last-event-id", b"").decode("latin-1") or query.get("after")
         dispatcher = self._service.dispatcher
         start = read_cursor(text, dispatcher.logs.shards) if text else {}
-        ends = await dispatcher.ends()  # before the client hears that the stream begins
+        ends = await dispatcher.ends(tenant)  # before the client hears that the stream begins
         return EventFeed(dispatcher, identity, tenant, wanted, start, ends, query.get("from") == "beginning")
 
     # --- server-sent events --------------------------------------------------------------------------

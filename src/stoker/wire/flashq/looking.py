@@ -1,13 +1,16 @@
 """GETJOB, GETSTATE, STATS and everything else that changes nothing."""
 
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import Any
 
 import msgspec
 
 from stoker.model import commands as c
 from stoker.model import replies as r
+from stoker.model.bulk import BulkView
 from stoker.model.errors import InvalidRequest, LimitExceeded, NotFound
+from stoker.model.filters import FIELDS
+from stoker.model.limits import QUEUES_PAGE_MAX
 from stoker.model.states import State
 from stoker.wire.flashq.answers import Answer, JobFailedAnswer, Plan, TimedOut, done
 from stoker.wire.flashq.consuming import to_wait
@@ -19,8 +22,6 @@ OFFSET_MAX = 100_000
 """The most jobs that `offset` may skip, because each skipped job is read. To go on, use `after` with the last id."""
 DEAD_LETTERS = 100
 """How many are shown when 0 are asked for."""
-DETAILED_QUEUES_MAX = 1_000
-"""Beyond this many queues only names are listed, because each queue costs two commands."""
 
 
 def get_job(request: Any, context: RequestContext) -> Plan:
@@ -90,17 +91,11 @@ def get_jobs(request: Any, context: RequestContext) -> Plan:
     found: list[r.JobView] = []
     after = request.after
     room = context.limits.reply_bytes_max
-    while len(found) < limit and room > 0:
-        page: r.Page = yield c.Browse(
-            request.queue,
-            state,
-            request.tag,
-            request.group_id,
-            after=after,
-            limit=min(most, skip + limit - len(found)),
-            name=request.name,
-            workflow=request.workflow,
-        )
+    wanted = {name: getattr(request, name) for name in FIELDS} | {"state": state}
+    looked = steps = 0
+    while len(found) < limit and room > 0 and steps < STEPS_MAX:
+        page: r.Page = yield c.Browse(**wanted, after=after, limit=min(most, skip + limit - len(found)))
+        looked, steps = looked + page.looked, steps + 1
         found += page.jobs[skip:]
         room -= sum(map(_size, page.jobs[skip:]))
         skip = max(0, skip - len(page.jobs))
@@ -109,7 +104,18 @@ def get_jobs(request: Any, context: RequestContext) -> Plan:
             break
     stats: r.Stats = yield c.GetStats(request.queue)
     jobs = [_listed(job_map(job, context), context) for job in found]
-    return done(jobs=jobs, total=_total(stats.counts, state), next_after=after)
+    return done(jobs=jobs, total=_total(stats.counts, state), next_after=after, looked=looked)
+
+
+STEPS_MAX = 25
+"""Steps of a search in one answer. It says where to go on if there is more to look at."""
+
+
+def count_jobs(request: Any, context: RequestContext) -> Plan:
+    wanted = {name: getattr(request, name) for name in FIELDS}
+    state = state_of(request.state) if request.state else None
+    counted: r.Counted = yield c.CountJobs(**wanted | {"state": state}, after=request.after)
+    return done(count=counted.count, looked=counted.looked, next_after=counted.next_after)
 
 
 def _size(job: r.JobView) -> int:
@@ -203,6 +209,10 @@ def story(request: Any, reply: r.Story, context: RequestContext) -> Answer:
     return done(id=request.id, events=reply.events, notes=reply.notes, complete=reply.complete)
 
 
+def bulk(request: Any, view: BulkView, context: RequestContext) -> Answer:
+    return done(bulk=view)
+
+
 # --- queues ----------------------------------------------------------------------------------------------------------
 
 
@@ -263,13 +273,12 @@ def _queue_map(view: r.QueueView, stats: r.Stats) -> Answer:
     }
 
 
-def _queue_maps(names: Any) -> Generator[c.Command[Any], Any, list[Answer]]:
-    found: list[Answer] = []
-    for name in names[:DETAILED_QUEUES_MAX]:
-        view = yield from _policy(name)
-        if view is not None:
-            found.append(_queue_map(view, (yield c.GetStats(name))))
-    return found + [{"name": name} for name in names[DETAILED_QUEUES_MAX:]]
+def _queue_maps(names: Sequence[str]) -> Generator[c.Command[Any], Any, list[Answer]]:
+    """Of one page of queues; of those that follow only the names are told."""
+    page: r.QueuePage = yield c.GetQueues(limit=QUEUES_PAGE_MAX)
+    found = [_queue_map(one.policy, one.stats) for one in page.queues]
+    last = page.next_after
+    return found + [{"name": name} for name in names if last is not None and name > last]
 
 
 def list_queues(request: Any, context: RequestContext) -> Plan:
