@@ -1,4 +1,4 @@
-"""The cost of the client itself: loading it, and sending single pushes of many threads or tasks together.
+"""The cost of the client itself: loading it, and single pushes of one caller and of many.
 
 Loading is measured as CPU time in a fresh interpreter, the best of several runs, beside msgspec, which it needs.
 """
@@ -8,19 +8,36 @@ import resource
 import subprocess
 import sys
 import time
+from collections import deque
+from collections.abc import Awaitable, Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar
+
+import uvloop
 
 import stoker
 import stoker.aio
-from benchmarks.durable import place
 from benchmarks.measure import PAYLOAD, Row
-from benchmarks.served import SECONDS, in_turn, stoker_server
-from stoker.cli.measuring import push, rate
+from benchmarks.served import CALLS, LENGTH, frame, latencies_us, three_servers
+from benchmarks.sizes import SECONDS, sized
+from stoker.brokers.connect import open_broker
+from stoker.cli.measuring import Quantiles, push, quantiles, rate, times_us
+from stoker.model import commands as c
+
+T = TypeVar("T")
 
 IMPORT_MS_MAX = 50
 HELP_MS_MAX = 200
-THREADS = 16
-TASKS = 200
+THREADS = 10
+CALLERS = (10, 100, 1_000)
+STARTS = sized(5, 1)
+
+app = stoker.App()
+
+
+@app.job(queue="q")
+def stored(text: str) -> None:
+    """A job that is only pushed."""
 
 
 def loading() -> list[Row]:
@@ -37,13 +54,13 @@ def loading() -> list[Row]:
     ]
 
 
-def cpu_ms(statement: str, rounds: int = 9) -> float:
+def cpu_ms(statement: str, rounds: int = STARTS) -> float:
     script = f"import time; began = time.process_time()\n{statement}\nprint(time.process_time() - began)"
     run = [sys.executable, "-c", script]
     return min(float(subprocess.run(run, capture_output=True, check=True).stdout) for _ in range(rounds)) * 1000
 
 
-def whole_ms(module: str, *arguments: str, rounds: int = 9) -> float:
+def whole_ms(module: str, *arguments: str, rounds: int = STARTS) -> float:
     """CPU time of a command from beginning to end."""
     times = []
     for _ in range(rounds):
@@ -54,41 +71,130 @@ def whole_ms(module: str, *arguments: str, rounds: int = 9) -> float:
     return min(times) * 1_000
 
 
-def gathering() -> list[Row]:
-    with place() as path, stoker_server(path) as port:
-        url = f"tcp://127.0.0.1:{port}"
-        alone, gathered = in_turn([lambda: thread_rate(url), lambda: thread_rate(f"{url}?batch_ms=2")])
-        lone, together = in_turn([lambda: task_rate(url), lambda: task_rate(f"{url}?batch_ms=2")])
-    return [
-        Row(f"{THREADS} threads, each push alone", alone),
-        Row(f"{THREADS} threads, batch_ms=2", gathered, alone, note="floor: alone"),
-        Row(f"{TASKS} tasks, each push alone", lone),
-        Row(f"{TASKS} tasks, batch_ms=2", together, lone, note="floor: alone"),
-    ]
+# --- single pushes ---------------------------------------------------------------------------------------------------
+
+
+def singles() -> list[Row]:
+    """One push a call, through the clients that users have; beside raw frames and a bare echo of them."""
+    with three_servers() as (port, _, echo):
+        url, request = f"tcp://127.0.0.1:{port}", frame(c.Push("q", PAYLOAD))
+        raw, bare = (quantiles(latencies_us(which, request)) for which in (port, echo))
+        with stoker.connect(url) as client:
+            plain = quantiles(times_us(lambda: client.push("q", PAYLOAD), CALLS))
+        waiting = asyncio_run(async_times_us(url))
+        rows = [
+            Row("1 caller, raw frames, p50", raw.p50, bare.p50, "us", "floor: a bare echo"),
+            Row("1 caller, sync client, p50", plain.p50, raw.p50, "us", "asked <= 1.25 of raw frames, the floor"),
+            Row("1 caller, async client, p50", waiting.p50, raw.p50, "us", "asked <= 1.25 of raw frames, the floor"),
+        ]
+        for callers in CALLERS:
+            floor = asyncio_run(echo_rate(echo, request, callers))
+            found = asyncio_run(push_rate(url, callers))
+            note = "asked 0.5 of a bare echo by an asyncio client that awaits one future a call"
+            rows.append(Row(f"{callers:,} callers, async client", found, floor, "pushes/s", note))
+            if callers == THREADS:
+                threads = thread_rate(url)
+                rows.append(Row(f"{callers} callers, sync client, threads", threads, floor, "pushes/s"))
+        rows += app_push(url)
+        with stoker.connect(url) as client:
+            assert client.get_counts("q").waiting > 4 * CALLS
+    return rows
+
+
+def app_push(url: str) -> list[Row]:
+    """CPU time of this process for a push of an app's job (arguments checked, encoded) and of a bare one."""
+    text = PAYLOAD.decode()
+    with stoker.connect(url) as client:
+        bare = cpu_us(lambda: client.push("q", PAYLOAD))
+    app.use(open_broker(url))
+    try:
+        own = cpu_us(lambda: stored.push_sync(text))
+    finally:
+        app.broker.close()
+        app.use(None)
+    return [Row("push of an app's job, CPU", own, bare, "us", "floor: the bare client; asked at most 10 us more")]
+
+
+def cpu_us(call: Callable[[], object]) -> float:
+    call()
+    began = time.process_time()
+    for _ in range(CALLS):
+        call()
+    return (time.process_time() - began) * 1e6 / CALLS
+
+
+def asyncio_run(work: Coroutine[Any, Any, T]) -> T:
+    with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
+        return runner.run(work)
+
+
+async def async_times_us(url: str) -> Quantiles:
+    times = []
+    async with await stoker.aio.connect(url) as client:
+        for _ in range(CALLS):
+            began = time.perf_counter()
+            await client.push("q", PAYLOAD)
+            times.append((time.perf_counter() - began) * 1e6)
+    return quantiles(times)
 
 
 def thread_rate(url: str) -> float:
     with stoker.connect(url) as client, ThreadPoolExecutor(THREADS) as pool:
 
         def produce(_: int) -> float:
-            return rate(lambda: len(push(client, "gathered", [PAYLOAD])[0]), SECONDS)
+            return rate(lambda: len(push(client, "q", [PAYLOAD])[0]), SECONDS)
 
         return sum(pool.map(produce, range(THREADS)))
 
 
-def task_rate(url: str) -> float:
-    async def main() -> int:
-        count = 0
-        async with await stoker.aio.connect(url) as client:
-            until = time.perf_counter() + SECONDS
+async def push_rate(url: str, callers: int) -> float:
+    async with await stoker.aio.connect(url) as client:
+        return await calling(callers, lambda: client.push("q", PAYLOAD))
 
-            async def produce() -> None:
-                nonlocal count
-                while time.perf_counter() < until:
-                    await client.push("gathered", PAYLOAD)
-                    count += 1
 
-            await asyncio.gather(*(produce() for _ in range(TASKS)))
-        return count
+async def echo_rate(port: int, request: bytes, callers: int) -> float:
+    transport, peer = await asyncio.get_running_loop().create_connection(EchoClient, "127.0.0.1", port)
+    found = await calling(callers, lambda: peer.ask(request))
+    transport.close()
+    return found
 
-    return asyncio.run(main()) / SECONDS
+
+class EchoClient(asyncio.Protocol):
+    """One connection; each call sends a frame and awaits one future. Answers come in the order of the requests."""
+
+    def __init__(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._waiting: deque[asyncio.Future[None]] = deque()
+        self._got = b""
+        self._transport: Any = None
+
+    def connection_made(self, transport: Any) -> None:
+        self._transport = transport
+
+    def ask(self, request: bytes) -> asyncio.Future[None]:
+        waiting = self._loop.create_future()
+        self._waiting.append(waiting)
+        self._transport.write(request)
+        return waiting
+
+    def data_received(self, data: bytes) -> None:
+        got, position = self._got + data, 0
+        while len(got) - position >= 4 and len(got) - position - 4 >= (size := LENGTH.unpack_from(got, position)[0]):
+            position += 4 + size
+            self._waiting.popleft().set_result(None)
+        self._got = got[position:]
+
+
+async def calling(callers: int, call: Callable[[], Awaitable[object]]) -> float:
+    """Calls a second of several tasks, each with one call at a time."""
+    until, count = time.perf_counter() + SECONDS, 0
+
+    async def repeat() -> None:
+        nonlocal count
+        while time.perf_counter() < until:
+            await call()
+            count += 1
+
+    began = time.perf_counter()
+    await asyncio.gather(*(repeat() for _ in range(callers)))
+    return count / (time.perf_counter() - began)

@@ -10,10 +10,10 @@ from typing import Any
 
 from benchmarks.measure import PAYLOAD
 from benchmarks.redis import both
-from benchmarks.served import ROUNDS
 from stoker.cli.measuring import times_us
 
 CALLS = 5_000
+ROUNDS = 3
 HASHES = 7
 BITS = 1 << 24
 SCRIPT = """

@@ -1,42 +1,52 @@
-"""The lake on the same 2 cores as the queue: events into bronze, all layers, the lag of a stream, and a cold run.
+"""The lake on the same 2 cores as the queue: events into bronze, all layers, the lag of a stream, upkeep, a cold run.
 
 The server is a process of its own, level commit, payloads of 100 bytes; Spark is local[2]. Each part counts what
 arrived. The first run of a session compiles Spark's code and is not counted, except where a cold run is measured.
 """
 
-import os
+import atexit
 import subprocess
 import sys
 import threading
 import time
-from functools import partial
+from datetime import datetime
+from functools import cache, partial
 from typing import Any
 
 import stoker
 from benchmarks.durable import place
 from benchmarks.measure import PAYLOAD, Row, cpu_seconds, seconds_of
 from benchmarks.served import server_pid, stoker_server
+from benchmarks.sizes import IS_SMOKE, sized
 from stoker.cli.measuring import quantiles, settle
 
-JOBS = int(os.environ.get("STOKER_BENCH_SPARK_JOBS", "300000"))
+JOBS = sized(300_000, 2_000, "STOKER_BENCH_SPARK_JOBS")
 BATCH = 1_000
-WARM_S, LAG_S = 30, 30
-SMALL = 2_000
+WARM_S, LAG_S = sized(30, 1), sized(30, 1)
+SMALL = sized(2_000, 100)
+COLD = sized(3, 1)
+A_DAY = sized(48, 1)
+"""Batches of a day, in a lake of thirty days."""
+TENANTS = ("default", "one", "two")
 
 
-def history(url: str, jobs: int = JOBS) -> int:
+def history(url: str, jobs: int = JOBS, tenant: str = "default") -> int:
     """Push, pull and acknowledge jobs in batches: three events each. Returns the number of events."""
-    with stoker.connect(url) as client:
+    with stoker.connect(url, tenant=tenant) as client:
         client.push_many("q", [PAYLOAD] * jobs, name="kind", batch_jobs=BATCH)
         while settle(client, "q", BATCH):
             pass
     return 3 * jobs
 
 
+@cache
 def session() -> Any:
+    """One for all parts of this process; it ends with it."""
     import stoker.spark
 
-    return stoker.spark.session("local[2]", name="benchmarks", quick=False)
+    spark = stoker.spark.session("local[2]", name="benchmarks", quick=IS_SMOKE)
+    atexit.register(spark.stop)
+    return spark
 
 
 # --- events to tables ------------------------------------------------------------------------------------------------
@@ -51,40 +61,60 @@ def filling() -> list[Row]:
         made_s = cpu_seconds(server) - before
         rows, read_s = bronze(spark, path, url, events, server)
         note = f"asked <= 10; CPU of the server for sending {events:,} events, of that for the jobs that made them"
-        rows.append(Row("reading the log", 100 * read_s / made_s, unit="%", note=note))
+        rows.append(Row("reading the log", 100 * read_s / max(made_s, 0.01), unit="%", note=note))
         rows += [layers(spark, path, url, events, 1)]
         events += history(url, 2 * JOBS)
         rows += [layers(spark, path, url, events, 2)]
-    spark.stop()
+    with place() as path, stoker_server(path) as port:
+        url = f"tcp://127.0.0.1:{port}"
+        events = sum(history(url, JOBS, tenant) for tenant in TENANTS)
+        rows += [layers(spark, path, url, events, len(TENANTS))]
     return rows
 
 
 def bronze(spark: Any, path: str, url: str, events: int, server: int) -> tuple[list[Row], float]:
-    """Events to Parquet, beside a copy of it; and the CPU seconds that sending them once cost the server."""
+    """Events into the table, beside a copy of its rows; and the CPU seconds that sending them once cost the server."""
+    from stoker.spark.lake.layout import Lake
+    from stoker.spark.lake.running import Intake, Span
+    from stoker.spark.lake.table import Batch
+    from stoker.spark.logs import reaches
+    from stoker.spark.source import StokerSource
 
-    def copied(number: int) -> float:
-        source = spark.read.format("stoker").option("url", url).load()
-        return seconds_of(lambda: source.write.parquet(f"{path}/bronze-{number}"))
+    schema = spark.read.format("stoker").option("url", url).load().schema
+    with stoker.connect(url) as client:
+        ends = {shard: reach.last for shard, reach in reaches(client).items()}
 
-    copied(0)
+    def taken(number: int) -> float:
+        lake = Lake(spark, f"{path}/bronze-{number}")
+        intake = Intake(lake, StokerSource({"url": url}).streamReader(schema), schema, 2, may_skip=False)
+        return seconds_of(lambda: intake.take(Batch("0" * 8, 0), Span(dict.fromkeys(ends, 0), ends)))
+
+    if not IS_SMOKE:
+        taken(0)
     before = cpu_seconds(server)
-    taken = copied(1)
+    took = taken(1)
     read_s = cpu_seconds(server) - before
-    assert spark.read.parquet(f"{path}/bronze-1").count() == events
-    source = spark.read.parquet(f"{path}/bronze-1")
-    floor = min(seconds_of(partial(source.write.parquet, f"{path}/copy-{n}")) for n in range(2))
-    note = "asked 0.5 of Spark copying the same rows from Parquet to Parquet"
-    return [Row(f"events to bronze, {events:,} events", events / taken, events / floor, "events/s", note)], read_s
+    lake = Lake(spark, f"{path}/bronze-1")
+    lake.finish(Batch("0" * 8, 0))
+    source = lake.read("bronze")
+    assert source is not None
+    assert source.count() == events
+    floor = min(seconds_of(partial(source.write.parquet, f"{path}/copy-{n}")) for n in range(sized(2, 1)))
+    note = "asked 0.8 of Spark copying the same rows from Parquet to Parquet"
+    return [Row(f"events to bronze, {events:,} events", events / took, events / floor, "events/s", note)], read_s
 
 
 def layers(spark: Any, path: str, url: str, events: int, number: int) -> Row:
     from stoker.spark.lake import running
     from stoker.spark.lake.layout import Lake
 
-    def fill(name: str) -> float:
-        return seconds_of(lambda: running.run(spark, f"{path}/{name}", {"url": url}))
+    several = number == len(TENANTS)
+    options = {"url": url} | ({"tenants": ",".join(TENANTS)} if several else {})
 
-    if number == 1:
+    def fill(name: str) -> float:
+        return seconds_of(lambda: running.run(spark, f"{path}/{name}", options))
+
+    if number == 1 and not IS_SMOKE:
         fill("lake-first")
     taken = fill(f"lake-{number}")
     lake = Lake(spark, f"{path}/lake-{number}")
@@ -94,8 +124,70 @@ def layers(spark: Any, path: str, url: str, events: int, number: int) -> Row:
     assert written.count() == events
     totals = gold.selectExpr("sum(pushed)", "sum(completed)").collect()
     assert [tuple(row) for row in totals] == [(events // 3, events // 3)], totals
-    note = "asked 100,000; from the start of the stream to its end"
-    return Row(f"bronze, silver and gold, {events:,} events", events / taken, unit="events/s", note=note)
+    asked, whose = ("80,000", ", three tenants") if several else ("100,000", "")
+    note = f"asked {asked}; from the start of the stream to its end"
+    return Row(f"bronze, silver and gold, {events:,} events{whose}", events / taken, unit="events/s", note=note)
+
+
+# --- upkeep ----------------------------------------------------------------------------------------------------------
+
+EXPIRE = """
+import sys, time
+from datetime import UTC, datetime, timedelta
+from stoker.spark.lake import upkeep
+from stoker.spark.lake.layout import Tables
+
+begun = time.perf_counter()
+done = upkeep.expire(Tables(sys.argv[1]), timedelta(days=29), now=datetime(2026, 11, 30, 12, tzinfo=UTC))
+assert [one.days for one in done] == [["2026-10-31"]] * len(done), done
+print(time.perf_counter() - begun)
+"""
+NOTHING = "import stoker.spark; stoker.spark.session('local[2]').stop()"
+
+
+def upkeep() -> list[Row]:
+    """A day of thirty expires; and a run that finds nothing new, beside a session that does nothing."""
+    with place() as path:
+        month(f"{path}/month")
+        expired = float(subprocess.check_output([sys.executable, "-c", EXPIRE, f"{path}/month"]))
+        url = f"sqlite:///{path}/queue"
+        history(url, SMALL)
+        run = [sys.executable, "-m", "stoker", "pipeline", "run", "--master", "local[2]", "--url", url, "--lake"]
+        subprocess.run([*run, f"{path}/lake"], check=True, capture_output=True)
+        idle = min(seconds_of(partial(printed, [*run, f"{path}/lake"])) for _ in range(COLD))
+        bare = min(seconds_of(partial(printed, [sys.executable, "-c", NOTHING])) for _ in range(COLD))
+    return [
+        Row("expire a day of 30, in two tables", expired, unit="s", note="asked <= 2; only the list of files changes"),
+        Row("a run with nothing new, beyond Spark's start", idle - bare, unit="s", note=f"asked <= 1; {bare:.1f} s"),
+    ]
+
+
+def printed(command: list[str]) -> None:
+    subprocess.run(command, check=True, capture_output=True)
+
+
+def month(path: str) -> None:
+    """Thirty days of a lake, with batches of a few rows."""
+    from datetime import UTC, datetime, timedelta
+
+    import pyarrow as pa
+
+    from stoker.spark.lake.layout import Tables, derived
+    from stoker.spark.lake.table import Batch, Change
+    from stoker.spark.lake.writing import FileWriter
+
+    tables = Tables(path, make=True)
+    schema = {"fields": [{"name": "time", "type": "timestamp"}, {"name": "tenant", "type": "string"}]}
+    begin = datetime(2026, 10, 31, tzinfo=UTC)
+    for number in range(30 * A_DAY):
+        batch, at = Batch("0" * 8, number), begin + timedelta(days=number / A_DAY)
+        rows = pa.record_batch({"time": pa.array([at] * 3, pa.timestamp("us", "UTC")), "tenant": ["default"] * 3})
+        for layer in ("bronze", "jobs"):
+            table = tables.table(layer)
+            if number == 0:
+                table.create(schema)
+            table.commit(Change(list(FileWriter(tables.files, layer, batch.label).write([rows]))), derived(batch))
+    tables.finish(Batch("0" * 8, 30 * A_DAY - 1))
 
 
 # --- how far behind --------------------------------------------------------------------------------------------------
@@ -124,8 +216,7 @@ def lag() -> list[Row]:
                 over.wait(0.1)
         query.processAllAvailable()
         query.stop()
-        found = lags(lake, f"{path}/lake", 3 * pushed, counted)
-    spark.stop()
+        found = lags(lake, 3 * pushed, counted)
     lag_ms = quantiles(found)
     return [
         Row("from an event to gold, p50", lag_ms.p50, unit="ms", note="asked < 3,000; a batch every second"),
@@ -133,17 +224,18 @@ def lag() -> list[Row]:
     ]
 
 
-def lags(lake: Any, path: str, events: int, since: float) -> list[float]:
-    """In milliseconds. A batch became visible when the last of its directories got its name."""
+def lags(lake: Any, events: int, since: float) -> list[float]:
+    """In milliseconds. A batch became visible when the mark was set that all tables have it."""
     from pyspark.sql import functions as F
 
-    rows = lake.read("bronze").select("batch", F.unix_millis("time").alias("at")).collect()
+    from stoker.spark.lake.upkeep import history as versions
+
+    batch = F.regexp_extract("_metadata.file_name", r"-(\d{10})-", 1).cast("int").alias("batch")
+    rows = lake.read("bronze").select(batch, F.unix_millis("time").alias("at")).collect()
     assert len(rows) == events
-    shown = {
-        batch: max(os.stat(f"{path}/{layer}/batch={batch}").st_ctime for layer in ("bronze", "jobs", "minutes"))
-        for batch in {row.batch for row in rows}
-    }
-    return [shown[row.batch] * 1000 - row.at for row in rows if row.at / 1000 >= since]
+    told = versions(lake, ["bronze"], 1_000_000)
+    marks = {one["batch"]: datetime.fromisoformat(one["at"]) for one in told if one["operation"] == "whole"}
+    return [marks[row.batch].timestamp() * 1000 - row.at for row in rows if row.at / 1000 >= since]
 
 
 def cold() -> list[Row]:
@@ -154,7 +246,7 @@ def cold() -> list[Row]:
         command = [sys.executable, "-m", "stoker", "pipeline", "run", "--url", url, "--lake"]
         taken = [
             seconds_of(partial(subprocess.run, [*command, f"{path}/lake-{n}"], check=True, capture_output=True))
-            for n in range(3)
+            for n in range(COLD)
         ]
-    note = f"asked < 20; the first of three took {taken[0]:.1f}"
+    note = f"asked < 20; the first of {COLD} took {taken[0]:.1f}"
     return [Row(f"stoker pipeline run, {3 * SMALL:,} events", min(taken), unit="s", note=note)]

@@ -5,8 +5,9 @@ Code shared with `stoker bench` is in `stoker.cli.measuring`: rates, times and q
 
 import gc
 import os
+import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import msgspec
 
@@ -17,7 +18,7 @@ PAYLOAD = b"x" * 100
 
 
 class Row(msgspec.Struct):
-    """One line of the table."""
+    """One line of the table, as one run found it."""
 
     what: str
     rate: float
@@ -27,15 +28,12 @@ class Row(msgspec.Struct):
     note: str = ""
 
 
-def best(run: Callable[[], int], rounds: int = 3, clock: Callable[[], float] = time.process_time) -> float:
-    """Jobs per second of CPU time, the best of several rounds: noise only slows down."""
-    rates = []
-    for _ in range(rounds):
-        gc.collect()
-        started = clock()
-        jobs = run()
-        rates.append(jobs / (clock() - started))
-    return max(rates)
+def rate_of(run: Callable[[], int], clock: Callable[[], float] = time.process_time) -> float:
+    """Jobs per second of CPU time, or of another clock."""
+    gc.collect()
+    started = clock()
+    jobs = run()
+    return jobs / max(clock() - started, 1e-9)
 
 
 def seconds_of(run: Callable[[], object]) -> float:
@@ -73,10 +71,34 @@ def cpu_seconds(pid: int | str = "self") -> float:
     return (int(user) + int(system)) / os.sysconf("SC_CLK_TCK")
 
 
-def print_rows(title: str, rows: list[Row]) -> None:
-    print(f"\n{title}")
-    width = max(len(row.what) for row in rows)
-    for row in rows:
-        figure = f"{row.rate:>14,.0f} {row.unit:<9}"
-        floor = f"floor {row.floor:>12,.0f}  ratio {row.rate / row.floor:5.2f}" if row.floor else ""
-        print(f"  {row.what:<{width}}  {figure} {floor:<34} {row.note}".rstrip())
+# --- the table -------------------------------------------------------------------------------------------------------
+
+
+def table(runs: Sequence[Sequence[Row]]) -> list[str]:
+    """The lines of several runs: the median of each figure, and its range where there is more than one run."""
+    kept = list(zip(*runs, strict=True))
+    width = max(len(rows[0].what) for rows in kept)
+    return [line(rows, width) for rows in kept]
+
+
+def line(rows: Sequence[Row], width: int) -> str:
+    first = rows[0]
+    figure = f"{spread([row.rate for row in rows]):>30} {first.unit:<9}"
+    floor = ""
+    if first.floor:
+        ratios = sorted(row.rate / row.floor for row in rows)
+        among = f" ({ratios[0]:.2f}-{ratios[-1]:.2f})" if len(ratios) > 1 else ""
+        middle = short(statistics.median(row.floor for row in rows))
+        floor = f"floor {middle:>9}  ratio {statistics.median(ratios):5.2f}{among}"
+    return f"  {first.what:<{width}}  {figure} {floor:<46} {rows[-1].note}".rstrip()
+
+
+def spread(figures: Sequence[float]) -> str:
+    """The median, and the lowest and highest figure."""
+    median = short(statistics.median(figures))
+    return median if len(figures) == 1 else f"{median} ({short(min(figures))}-{short(max(figures))})"
+
+
+def short(figure: float) -> str:
+    """Three digits are enough: no run is more exact than that."""
+    return f"{figure:,.0f}" if abs(figure) >= 100 else f"{figure:,.1f}" if abs(figure) >= 10 else f"{figure:,.2f}"

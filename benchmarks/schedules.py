@@ -11,14 +11,16 @@ import stoker
 from benchmarks.durable import place
 from benchmarks.measure import Row, cpu_seconds, resident_bytes
 from benchmarks.served import stoker_server
+from benchmarks.sizes import sized
 from stoker.engine.slot_pacing import PAUSE_MS
 from stoker.journal.directory import holder_of
 from stoker.model import commands as c
 from stoker.model.schedules import Schedule
 from stoker.testing import World
 
-SCHEDULES = 10_000
-IDLE_SECONDS = 60
+SCHEDULES = sized(10_000, 100)
+IDLE_SECONDS = sized(60, 1)
+SETTLING_S = sized(5, 1)
 DAY = 86_400_000
 ZONES = ("UTC", "Europe/Vienna", "America/New_York", "Asia/Tokyo")
 
@@ -47,7 +49,7 @@ def idle(seconds: float = IDLE_SECONDS) -> list[Row]:
             fill(client)
             made = SCHEDULES / (time.perf_counter() - started)
         pids = [holder_of(Path(path) / "data").pid for path in (one, two)]
-        time.sleep(5)  # let connections close and files be written
+        time.sleep(SETTLING_S)  # let connections close and files be written
         before = [cpu_seconds(pid) for pid in pids]
         time.sleep(seconds)
         empty, full = ((cpu_seconds(pid) - at) * 1_000 for pid, at in zip(pids, before, strict=True))

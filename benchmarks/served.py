@@ -7,27 +7,28 @@ encoding has a line of its own. Every part checks afterwards that the server has
 
 import os
 import socket
-import statistics
 import struct
 import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
-from functools import partial
 from typing import Any
 
 import stoker
 from benchmarks.durable import place
 from benchmarks.measure import PAYLOAD, Row, check, resident_bytes
-from stoker.cli.measuring import Quantiles, push, quantiles, rate, settle, times_us
+from benchmarks.sizes import SECONDS, sized
+from stoker.cli.measuring import push, quantiles, rate, settle, times_us
 from stoker.model import commands as c
 from stoker.wire import native
 
 LENGTH = struct.Struct(">I")
-ROUNDS = 3
-SECONDS = float(os.environ.get("STOKER_BENCH_SECONDS", "2"))
-"""For each figure and round."""
+CALLS = sized(5_000, 50)
+CYCLED = sized(1_000_000, 2_000)
+CROWD = sized(2_000, 20)
+WAITING = sized(500, 10)
+LINES = sized(200_000, 500)
 
 
 def frame(command: c.Command[Any], number: int | None = None) -> bytes:
@@ -69,13 +70,20 @@ class CountingSocket:
 @contextmanager
 def process(*command: str) -> Iterator[int]:
     """A server that prints its address on its first line. Yields its port."""
+    with process_and_id(*command) as (port, _):
+        yield port
+
+
+@contextmanager
+def process_and_id(*command: str) -> Iterator[tuple[int, int]]:
+    """The same with the id of the process."""
     child = subprocess.Popen(
         [sys.executable, *command], stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=None, text=True
     )
     assert child.stdout is not None
     assert child.stdin is not None
     try:
-        yield int(child.stdout.readline().rstrip().rsplit(":", 1)[-1])
+        yield int(child.stdout.readline().rstrip().rsplit(":", 1)[-1]), child.pid
     finally:
         child.stdin.close()
         child.terminate()
@@ -102,15 +110,6 @@ def three_servers(*more: str) -> Iterator[tuple[int, int, int]]:
         yield ours, commits, echoes
 
 
-def in_turn(runs: list[Callable[[], float]], pick: Callable[[list[float]], float] = max) -> list[float]:
-    """Measure each several times, in turns: noise then affects all of them alike."""
-    figures: list[list[float]] = [[] for _ in runs]
-    for _ in range(ROUNDS):
-        for kept, run in zip(figures, runs, strict=True):
-            kept.append(run())
-    return [pick(kept) for kept in figures]
-
-
 # --- pushes ----------------------------------------------------------------------------------------------------------
 
 
@@ -125,8 +124,8 @@ def push_rate(port: int, request: bytes, jobs: int) -> float:
         return rate(step, SECONDS)
 
 
-def encoding_rate(port: int, size: int) -> float:
-    """The same through the client, which encodes each batch again."""
+def client_rate(port: int, size: int) -> float:
+    """The same through the client that users have."""
     with stoker.connect(f"tcp://127.0.0.1:{port}") as client:
         payloads = [PAYLOAD] * size
         found = rate(lambda: len(push(client, "encoded", payloads)[0]), SECONDS)
@@ -135,23 +134,21 @@ def encoding_rate(port: int, size: int) -> float:
 
 
 def pushes() -> list[Row]:
-    return [pushes_of(size, wanted) for size, wanted in ((10_000, 0.6), (1_000, 0.6), (100, 0.5), (10, 0.5))]
+    asked = ((10_000, 0.6), (1_000, 0.6), (100, 0.5), (10, 0.5))
+    return [row for size, wanted in asked for row in pushes_of(size, wanted)]
 
 
-def pushes_of(size: int, wanted: float) -> Row:
+def pushes_of(size: int, wanted: float) -> list[Row]:
     with three_servers() as (ours, commits, _):
         request = frame(c.PushBatch("q", [PAYLOAD] * size))
-        before = waiting(ours)
-        ours_per_s, floor, encoded = in_turn(
-            [
-                lambda: push_rate(ours, request, size),
-                lambda: push_rate(commits, request, size),
-                lambda: encoding_rate(ours, size),
-            ]
-        )
-        assert waiting(ours) > before
-        note = f"asked {wanted} of the floor; {encoded:,.0f} jobs/s with encoding"
-        return Row(f"push, batches of {size:,}, 1 connection", ours_per_s, floor, note=note)
+        raw, floor = push_rate(ours, request, size), push_rate(commits, request, size)
+        assert waiting(ours) > 0
+        through = client_rate(ours, size)
+        what, of = f"push, batches of {size:,}, 1 connection", "a bare loop that decodes and commits"
+        return [
+            Row(f"{what}, through the client", through, floor, note="it encodes each batch anew"),
+            Row(f"{what}, raw frames", raw, floor, note=f"asked {wanted} of the floor: {of}"),
+        ]
 
 
 def waiting(port: int) -> int:
@@ -162,15 +159,9 @@ def waiting(port: int) -> int:
 # --- one job at a time -----------------------------------------------------------------------------------------------
 
 
-def latencies_us(port: int, request: bytes, count: int = 5_000) -> list[float]:
+def latencies_us(port: int, request: bytes, count: int = CALLS) -> list[float]:
     with closing(CountingSocket(port)) as wire:
         return times_us(lambda: wire.ask(request), count)
-
-
-def usual_us(port: int, request: bytes) -> Quantiles:
-    """The medians of several rounds."""
-    rounds = [quantiles(latencies_us(port, request)) for _ in range(ROUNDS)]
-    return Quantiles(*map(statistics.median, zip(*rounds, strict=True)))
 
 
 def in_flight_rate(port: int, make: Callable[[int], bytes], most: int) -> float:
@@ -227,31 +218,47 @@ def many_connections(port: int, request: bytes, connections: int) -> float:
 def singles() -> list[Row]:
     with three_servers() as (ours, commits, echoes):
         request = frame(c.Push("q", PAYLOAD))
-        us, floor = usual_us(ours, request), usual_us(commits, request)
+        us, floor = quantiles(latencies_us(ours, request)), quantiles(latencies_us(commits, request))
         rows = [
-            Row("one push, 1 connection, p50", us.p50, floor.p50, "us", "asked <= 1.5 of a bare echo + commit"),
-            Row("one push, 1 connection, p99", us.p99, floor.p99, "us", "asked <= 2"),
+            Row(
+                "one push, 1 connection, raw frames, p50",
+                us.p50,
+                floor.p50,
+                "us",
+                "asked <= 1.5 of a bare echo + commit",
+            ),
+            Row("one push, 1 connection, raw frames, p99", us.p99, floor.p99, "us", "asked <= 2"),
         ]
 
         def numbered(number: int) -> bytes:
             return frame(c.Push("q", PAYLOAD), number)
 
-        pushed, echoed = in_turn([partial(many_connections, port, request, 10) for port in (ours, echoes)])
-        rows.append(Row("one push, 10 connections", pushed, echoed, note="asked 0.5 of a bare echo"))
-        pushed, echoed = in_turn([partial(in_flight_rate, port, numbered, 100) for port in (ours, echoes)])
-        rows.append(Row("one push, 1 connection, 100 in flight", pushed, echoed, note="asked 0.5 of a bare echo"))
+        pushed, echoed = (many_connections(port, request, 10) for port in (ours, echoes))
+        rows.append(Row("one push, 10 connections, raw frames", pushed, echoed, note="asked 0.5 of a bare echo"))
+        pushed, echoed = (in_flight_rate(port, numbered, 100) for port in (ours, echoes))
+        rows.append(
+            Row("one push, 1 connection, raw frames, 100 in flight", pushed, echoed, note="asked 0.5 of a bare echo")
+        )
         pull = frame(c.Pull(["q"]))
-        us, floor = usual_us(ours, pull), usual_us(commits, pull)
-        rows.append(Row("one pull, 1 connection, p50", us.p50, floor.p50, "us", "asked <= 1.5 of a bare echo + commit"))
+        us, floor = quantiles(latencies_us(ours, pull)), quantiles(latencies_us(commits, pull))
+        rows.append(
+            Row(
+                "one pull, 1 connection, raw frames, p50",
+                us.p50,
+                floor.p50,
+                "us",
+                "asked <= 1.5 of a bare echo + commit",
+            )
+        )
     return rows
 
 
 def cycles() -> list[Row]:
     """Pull 1,000 and acknowledge them."""
     with place() as path, stoker_server(path) as port, stoker.connect(f"tcp://127.0.0.1:{port}") as client:
-        client.push_many("q", [PAYLOAD] * 1_000_000, batch_jobs=10_000)
+        client.push_many("q", [PAYLOAD] * CYCLED, batch_jobs=10_000)
         settled = rate(lambda: settle(client, "q", 1_000))
-        check(client, 1_000_000)
+        check(client, CYCLED)
     return [Row("pull 1,000 + ack 1,000, 1 connection", settled, note="asked 500,000; the client decodes every job")]
 
 
@@ -267,21 +274,21 @@ def crowds() -> list[Row]:
         for wire in wires:
             wire.ask(frame(c.ListQueues()))
         before = resident_bytes(pid)
-        count = 2_000
+        count = CROWD
         wires += [CountingSocket(port) for _ in range(count)]
         for wire in wires[10:]:
             wire.ask(frame(c.ListQueues()))
         each = (resident_bytes(pid) - before) / count / 1024
-        rows = [Row("memory of an idle connection, 2,000 of them", each, unit="KB", note="asked <= 30")]
+        rows = [Row(f"memory of an idle connection, {CROWD:,} of them", each, unit="KB", note="asked <= 30")]
         plain = frame(c.Push("plain", PAYLOAD))
         alone = quantiles(latencies_us(port, plain)).p50
-        for wire in wires[:500]:
+        for wire in wires[:WAITING]:
             wire.socket.sendall(frame(c.Pull(["crowded"], wait_ms=600_000)))
         crowded = quantiles(latencies_us(port, plain)).p50
-        rows.append(Row("one push while 500 pulls wait on another queue, p50", crowded, alone, "us"))
+        rows.append(Row(f"one push while {WAITING} pulls wait on another queue, p50", crowded, alone, "us"))
         note = "each push wakes one of the pulls; the floor is a push that wakes none"
         to_crowded = frame(c.Push("crowded", PAYLOAD))
-        woken = quantiles(latencies_us(port, to_crowded, 400)).p50
+        woken = quantiles(latencies_us(port, to_crowded, WAITING * 4 // 5)).p50
         rows.append(Row("one push to the queue on which they wait, p50", woken, alone, "us", note))
         for wire in wires:
             wire.close()
@@ -301,109 +308,3 @@ def server_pid(port: int) -> int:
         if f"socket:[{inode}]" in links:
             return int(pid)
     raise RuntimeError(f"no process listens on {port}")
-
-
-# --- other transports ------------------------------------------------------------------------------------------------
-
-
-def web() -> list[Row]:
-    """HTTP and gRPC."""
-    with place() as path, all_transports(path) as (http, grpc):
-        rows = [
-            Row("HTTP, one push, 10 connections", http_rate(http, 10), note="asked 8,000"),
-            Row("HTTP, NDJSON bulk push, 1 connection", bulk_rate(http), note="asked 500,000; lines of 100 bytes"),
-            Row("gRPC, batches of 1,000, 1 call at a time", grpc_rate(grpc, 1_000), note="asked 300,000"),
-        ]
-        with stoker.connect(f"http://127.0.0.1:{http}") as client:
-            assert client.get_counts().waiting > 100_000
-    return rows
-
-
-@contextmanager
-def all_transports(path: str) -> Iterator[tuple[int, int]]:
-    """The ports of HTTP and gRPC."""
-    options = ("--tcp", "off", "--http", "127.0.0.1:0", "--grpc", "127.0.0.1:0")
-    command = [sys.executable, "-m", "stoker", "serve", "--data", f"{path}/data", *options]
-    child = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-    assert child.stdout is not None
-    try:
-        yield tuple(int(child.stdout.readline().rsplit(":", 1)[1]) for _ in range(2))  # type: ignore[misc]
-    finally:
-        child.terminate()
-        child.wait(60)
-        child.stdout.close()
-
-
-def http_request(path: str, body: bytes, kind: str) -> bytes:
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {kind}\r\nContent-Length: {len(body)}\r\n\r\n"
-    return head.encode() + body
-
-
-def http_rate(port: int, connections: int) -> float:
-    """Requests a second over many connections, each with one request at a time."""
-    import asyncio
-
-    import uvloop
-
-    request = http_request("/queues/q/jobs", b'{"data":"' + PAYLOAD + b'"}', "application/json")
-
-    async def ask(until: float) -> int:
-        reader, writer = await asyncio.open_connection("127.0.0.1", port)
-        count = 0
-        while time.perf_counter() < until:
-            writer.write(request)
-            head = await reader.readuntil(b"\r\n\r\n")
-            assert head.startswith(b"HTTP/1.1 20"), head
-            length = int(head.lower().split(b"content-length:")[1].split(b"\r\n")[0])
-            await reader.readexactly(length)
-            count += 1
-        writer.close()
-        return count
-
-    async def main() -> float:
-        started = time.perf_counter()
-        counts = await asyncio.gather(*[ask(started + SECONDS) for _ in range(connections)])
-        return sum(counts) / (time.perf_counter() - started)
-
-    def once() -> float:
-        with asyncio.Runner(loop_factory=uvloop.new_event_loop) as runner:
-            return runner.run(main())
-
-    return in_turn([once])[0]
-
-
-def bulk_rate(port: int, lines: int = 200_000) -> float:
-    """Jobs a second in one request with many lines."""
-    from http.client import HTTPConnection
-
-    body = (b'"' + PAYLOAD[:98] + b'"\n') * lines
-
-    def once() -> float:
-        connection = HTTPConnection("127.0.0.1", port)
-        started = time.perf_counter()
-        connection.request("POST", "/queues/bulk/jobs/bulk?lines=data", body, {"Content-Type": "application/x-ndjson"})
-        answer = connection.getresponse()
-        text = answer.read()
-        taken = time.perf_counter() - started
-        assert answer.status == 200, text[:200]
-        connection.close()
-        return lines / taken
-
-    return in_turn([once])[0]
-
-
-def grpc_rate(port: int, size: int) -> float:
-    """Jobs a second in batches; the message is made once."""
-    import grpc
-
-    from stoker.proto import stoker_pb2, stoker_pb2_grpc
-
-    with grpc.insecure_channel(f"127.0.0.1:{port}") as channel:
-        stub = stoker_pb2_grpc.QueueStub(channel)
-        batch = stoker_pb2.PushBatchRequest(queue="grpc", payloads=[PAYLOAD] * size)
-
-        def step() -> int:
-            stub.PushBatch(batch)
-            return size
-
-        return in_turn([lambda: rate(step, SECONDS)])[0]

@@ -18,7 +18,6 @@ def all_of_it() -> list[Row]:
     with place() as path, stoker_server(path) as port:
         url = f"tcp://127.0.0.1:{port}"
         rows = pushed(spark, url) + fleet(spark, url)
-    spark.stop()
     return rows
 
 

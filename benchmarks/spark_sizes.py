@@ -62,6 +62,7 @@ def measured(name: str, live: Callable[[Client], None]) -> None:
     import stoker
     import stoker.spark
     from stoker.spark.lake import running
+    from stoker.spark.lake.layout import Lake
 
     spark = stoker.spark.session("local[2]", name="sizes", quick=False)
     with place() as path:
@@ -81,7 +82,9 @@ def measured(name: str, live: Callable[[Client], None]) -> None:
             parts = ", ".join(f"{table} {size / done.events:.1f}" for table, size in sizes.items())
             print(f"  {layer:<28} {sum(sizes.values()) / done.events:8.1f} bytes an event ({parts})")
         print(f"  {'lake':<28} {total / done.events:8.1f} bytes an event")
-        rows = spark.read.parquet(f"{path}/lake/minutes").count()
+        minutes = Lake(spark, f"{path}/lake").read("minutes")
+        assert minutes is not None
+        rows = minutes.count()
         row = bytes_of_tables(Path(path, "lake", "minutes")) / rows
         print(f"  {'a row of minutes':<28} {row:8.1f} bytes ({rows} rows)")
         print(f"  {'all layers':<28} {done.events / used:8,.0f} events a second of CPU ({used:.0f} s)")

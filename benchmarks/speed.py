@@ -5,19 +5,26 @@ from typing import Any
 
 import stoker
 from benchmarks import floors
-from benchmarks.measure import PAYLOAD, Row, best, check, cycles
+from benchmarks.measure import PAYLOAD, Row, check, cycles, rate_of
+from benchmarks.sizes import sized
 from stoker.engine.shard import Shard
 from stoker.model import commands as c
 from stoker.model.options import Dependency
 
+SINGLES = sized(50_000, 200)
+FEATURES = sized(20_000, 100)
+
 
 def batches() -> list[Row]:
-    return [batch_row(size, rounds) for size, rounds in ((10_000, 60), (1_000, 500), (100, 2_000), (10, 5_000))]
+    sizes = ((10_000, 60), (1_000, 500), (100, 2_000), (10, 5_000))
+    return [batch_row(size, sized(rounds, 2)) for size, rounds in sizes]
 
 
 def batch_row(size: int, rounds: int) -> Row:
-    rate = best(lambda: batch_cycles(size, rounds))
-    return Row(f"push + pull + ack, uniform batches of {size:,}", rate, best(lambda: floors.batch_cycles(rounds, size)))
+    rate = rate_of(lambda: batch_cycles(size, rounds))
+    return Row(
+        f"push + pull + ack, uniform batches of {size:,}", rate, rate_of(lambda: floors.batch_cycles(rounds, size))
+    )
 
 
 def batch_cycles(size: int, rounds: int) -> int:
@@ -28,12 +35,15 @@ def batch_cycles(size: int, rounds: int) -> int:
 
 
 def singles() -> list[Row]:
-    floor = best(lambda: floors.single_cycles(50_000))
+    floor = rate_of(lambda: floors.single_cycles(SINGLES))
     return [
         Row(
-            "push, pull, ack one at a time, through the client", best(lambda: single_cycles(50_000)), floor, "cycles/s"
+            "push, pull, ack one at a time, through the client",
+            rate_of(lambda: single_cycles(SINGLES)),
+            floor,
+            "cycles/s",
         ),
-        Row("the same, the engine alone", best(lambda: engine_cycles(50_000)), floor, "cycles/s"),
+        Row("the same, the engine alone", rate_of(lambda: engine_cycles(SINGLES)), floor, "cycles/s"),
     ]
 
 
@@ -70,8 +80,8 @@ def engine_cycles(jobs: int) -> int:
 
 def features() -> list[Row]:
     """The cost of each option in the cycle of a single job; the floor is the plain cycle of the same run."""
-    jobs = 20_000
-    plain = best(lambda: single_cycles(jobs))
+    jobs = FEATURES
+    plain = rate_of(lambda: single_cycles(jobs))
     rows = [Row("plain", plain, plain, "cycles/s")]
     options: dict[str, dict[str, Any]] = {
         "priority": {"priority": 5},
@@ -83,15 +93,15 @@ def features() -> list[Row]:
         "lifo": {"lifo": True},
     }
     for name, given in options.items():
-        rows.append(Row(name, best(lambda given=given: single_cycles(jobs, **given)), plain, "cycles/s"))  # type: ignore[misc]
-    rows.append(Row("custom id, new each time", best(lambda: custom_ids(jobs)), plain, "cycles/s"))
-    rows.append(Row("dependency on the job before", best(lambda: chain(jobs)), plain, "cycles/s"))
+        rows.append(Row(name, rate_of(lambda given=given: single_cycles(jobs, **given)), plain, "cycles/s"))  # type: ignore[misc]
+    rows.append(Row("custom id, new each time", rate_of(lambda: custom_ids(jobs)), plain, "cycles/s"))
+    rows.append(Row("dependency on the job before", rate_of(lambda: chain(jobs)), plain, "cycles/s"))
 
     def limited(client: stoker.Client) -> None:
         client.set_rate_limit("q", 10**9)
         client.set_concurrency("q", 10)
 
-    rows.append(Row("rate and concurrency limit", best(lambda: single_cycles(jobs, limited)), plain, "cycles/s"))
+    rows.append(Row("rate and concurrency limit", rate_of(lambda: single_cycles(jobs, limited)), plain, "cycles/s"))
     return rows
 
 

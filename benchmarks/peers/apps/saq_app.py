@@ -10,10 +10,18 @@ queue = Queue.from_url(os.environ["REDIS_URL"])
 
 
 async def noop(ctx, *, text):
-    count()
+    count(text)
 
 
 settings = {"queue": queue, "functions": [noop], "concurrency": 50}
+
+
+async def connect():
+    await queue.connect()
+
+
+async def one(text):
+    await queue.enqueue("noop", text=text, ttl=-1)
 
 
 async def push_all(jobs):

@@ -11,7 +11,15 @@ broker = RedisStreamBroker(url=os.environ["REDIS_URL"], xread_count=100)
 
 @broker.task(task_name="noop")
 async def noop(text: str) -> None:
-    count()
+    count(text)
+
+
+async def connect():
+    await broker.startup()
+
+
+async def one(text):
+    await noop.kiq(text)
 
 
 async def push_all(jobs):
