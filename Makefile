@@ -25,9 +25,9 @@ demo: $(READY) ## see a queue at work: jobs of every kind, a crash that is survi
 test: $(READY) ## the whole test suite
 	@if [ -n "$(ARGS)" ]; then $(PY) -m pytest $(ARGS); else $(PY) tools/run_tests.py; fi
 
-soak: $(READY) ## the long versions: crash loops, power cuts, damage, random histories, leaks (about two hours)
-	STOKER_SOAK=1 $(PY) -m pytest tests/crash tests/faults tests/histories tests/leaks tests/model tests/mutants tests/sharing tests/worker_kill tests/spark \
-		tests/spark_cluster tests/app tests/processes tests/schedules tests/security tests/unit tests/wire $(ARGS)
+soak: $(READY) ## the long versions: crash loops, power cuts, damage, random histories, leaks (about two and a half hours)
+	STOKER_SOAK=1 $(PY) -m pytest tests/crash tests/faults tests/histories tests/leaks tests/model tests/mutants tests/redis tests/redis_served tests/sharing tests/worker_kill tests/spark \
+		tests/spark_cluster tests/app tests/cluster tests/inbox tests/postgres tests/processes tests/schedules tests/security tests/unit tests/wire $(ARGS)
 	STOKER_SOAK=1 $(PY) -m pytest tests/conformance $(ARGS)
 
 lint: $(READY) ## style, types and the direction of imports
@@ -36,7 +36,7 @@ lint: $(READY) ## style, types and the direction of imports
 	$(PY) -m mypy $(SOURCES)
 	$(VENV)/bin/lint-imports --no-logo --no-cache
 
-bench: $(READY) ## measure, and print the table
+bench: $(READY) ## measure, and print the tables
 	$(PY) -m benchmarks $(ARGS)
 
 # Other queues live in environments of their own: what they need must not decide what Stoker gets.

@@ -5,10 +5,15 @@ import http.client  # noqa: F401  before pytest comes to the folder of this name
 import json
 import os
 import signal
+from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from tests.postgres_server import PostgresServer
 
 # A process that was started in the background ignores Ctrl-C, and hands that on to its children: tests that send it to
 # themselves or to a command would wait for ever.
@@ -23,10 +28,33 @@ settings.register_profile("suite", derandomize=os.environ.get("STOKER_SOAK") != 
 settings.load_profile("suite")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def home_of_servers(tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Servers that several tests share live in this run's folder, which pytest clears."""
+    os.environ["STOKER_TEST_HOME"] = str(tmp_path_factory.getbasetemp())
+
+
 def pytest_collection_finish() -> None:
     """The tests themselves are no garbage, and there are thousands of them: nobody has to look at them again."""
     gc.collect()
     gc.freeze()
+
+
+@pytest.fixture(scope="session")
+def postgres() -> "PostgresServer":
+    """The PostgreSQL that all tests of this process share: see `tests/postgres_server.py`."""
+    from tests.postgres_server import shared
+
+    return shared()
+
+
+@pytest.fixture
+def database(postgres: "PostgresServer") -> Iterator[str]:
+    """The URL of an empty database of the test's own."""
+    from tests.postgres_server import fresh_database
+
+    with fresh_database(postgres) as name:
+        yield postgres.url(name)
 
 
 _SECONDS: dict[str, float] = {}

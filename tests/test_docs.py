@@ -123,7 +123,7 @@ def test_the_tables_of_a_list_have_their_fields_in_the_configuration_page():
 
 def test_the_settings_that_python_takes_have_a_page_and_a_way_to_import_them():
     text = MADE[make_docs.DOCS / "reference" / "settings.md"]
-    for name in ("LocalSettings", "JournalSettings", "BackupSettings", "RemoteSettings"):
+    for name in ("LocalSettings", "JournalSettings", "BackupSettings", "RemoteSettings", "RedisSettings"):
         kind = getattr(stoker, name)
         assert f"## {name}" in text
         shown = [field for field in kind.__struct_fields__ if f"journal.{field}" not in NOT_SETTINGS]

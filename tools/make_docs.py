@@ -20,7 +20,21 @@ import msgspec
 from stoker import settings as python_settings
 from stoker.cli import exit_codes
 from stoker.cli.main import stoker
-from stoker.model import commands, errors, events, limits, options, reasons, replies, schedules, states
+from stoker.model import (
+    bulk,
+    commands,
+    errors,
+    events,
+    filters,
+    histograms,
+    history,
+    limits,
+    options,
+    reasons,
+    replies,
+    schedules,
+    states,
+)
 from stoker.server import config as settings
 from stoker.server.config import keys, values
 from stoker.server.config.tree import NOT_SETTINGS, ServerConfig
@@ -223,8 +237,14 @@ def options_page() -> str:
     return page("Options", "model/options.py", opening(options), intro, *blocks)
 
 
+def reply_classes() -> dict[str, Class]:
+    """The types of replies, and of what commands and replies are made of."""
+    modules = (replies, schedules, filters, histograms, history, bulk)
+    return {name: one for module in modules for name, one in classes_of(module).items()}
+
+
 def commands_page() -> str:
-    answers = {**classes_of(replies), **classes_of(schedules)}
+    answers = reply_classes()
     blocks: list[str] = []
     section = ""
     for found in classes_of(commands).values():
@@ -239,8 +259,8 @@ def commands_page() -> str:
         told = f" {answer.meaning}" if answer.meaning else ""
         blocks += [f"### {found.name}", found.meaning, field_table(found.fields)]
         blocks.append(f"Answers with `{answer.name}` ({names}).{told}")
-    rule = answers["Schedule"]
-    blocks += [f"### {rule.name}", rule.meaning, field_table(rule.fields)]
+    for name in ("Schedule", "JobFilter"):
+        blocks += [f"### {name}", answers[name].meaning, field_table(answers[name].fields)]
     return page("Commands", "model/commands.py", opening(commands), *blocks)
 
 
@@ -333,6 +353,7 @@ def settings_page() -> str:
         python_settings.BackupSettings,
         python_settings.FilterSettings,
         python_settings.RemoteSettings,
+        python_settings.RedisSettings,
     ):
         found = classes_of(sys.modules[kind.__module__])[kind.__name__]
         fields = [field for field in found.fields if f"journal.{field.name}" not in NOT_SETTINGS]

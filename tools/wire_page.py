@@ -16,7 +16,7 @@ from typing import Any, Literal, get_args, get_origin
 import msgspec
 
 from stoker.brokers.local import LocalBroker, LocalSettings
-from stoker.model import commands, options, replies, schedules
+from stoker.model import commands, options, replies
 from stoker.model.command_table import TABLE
 from stoker.model.errors import StokerError
 from stoker.model.steps import carry_out
@@ -30,7 +30,7 @@ from stoker.testing import FakeClock
 from stoker.wire import flashq, native, native_commands
 from stoker.wire.flashq import requests as q
 from stoker.wire.flashq.answers import Picks
-from tools.make_docs import Class, Field, aliases_of, classes_of, code, field_table, joined, page, shown
+from tools.make_docs import Class, Field, aliases_of, classes_of, code, field_table, joined, page, reply_classes, shown
 from tools.make_docs import table as markdown
 
 AGAIN = {
@@ -59,7 +59,7 @@ def wire_page() -> str:
 
 
 def native_blocks() -> Iterator[str]:
-    asked, answered = classes_of(commands), {**classes_of(replies), **classes_of(schedules)}
+    asked, answered = classes_of(commands), reply_classes()
     yield "## Stoker's own dialect"
     yield (
         "`{cmd, reqId?, tenant?, body}` is answered by `{ok, reqId?, body}`. Bytes are `bin` in MessagePack and base64"

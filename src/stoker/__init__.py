@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from stoker.app.depends import Depends
     from stoker.app.errors import JobFailed, ResultTimeout
     from stoker.app.handles import Job, JobBatch
+    from stoker.app.inbox_jobs import InboxJob
     from stoker.app.inputs import Input, Inputs
     from stoker.app.jobtype import JobType, Step
     from stoker.app.nodes import chain, group
@@ -42,7 +43,7 @@ if TYPE_CHECKING:
     from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Retention, Settings
     from stoker.model.states import State
     from stoker.model.version import __version__
-    from stoker.settings import BackupSettings, JournalSettings, Limits, LocalSettings, RemoteSettings
+    from stoker.settings import BackupSettings, JournalSettings, Limits, LocalSettings, RedisSettings, RemoteSettings
     from stoker.worker.context import Context, JobLogHandler, current_job
     from stoker.worker.errors import (
         BadArguments,
@@ -75,6 +76,7 @@ __all__ = [
     "DeadLetterPolicy",
     "Dependency",
     "Depends",
+    "InboxJob",
     "Input",
     "Inputs",
     "Interrupted",
@@ -93,6 +95,7 @@ __all__ = [
     "Options",
     "QueueSettings",
     "RateLimit",
+    "RedisSettings",
     "RemoteSettings",
     "ResultTimeout",
     "Retention",
@@ -123,6 +126,7 @@ _HOMES = {
     "stoker.app.depends": "Depends",
     "stoker.app.errors": "JobFailed ResultTimeout",
     "stoker.app.handles": "Job JobBatch",
+    "stoker.app.inbox_jobs": "InboxJob",
     "stoker.app.inputs": "Input Inputs",
     "stoker.app.nodes": "chain group",
     "stoker.app.workflow": "Workflow WorkflowRun workflow",
@@ -132,7 +136,7 @@ _HOMES = {
     "stoker.model.options": "Backoff DeadLetterPolicy Dependency Options RateLimit Retention Settings",
     "stoker.model.states": "State",
     "stoker.model.version": "__version__",
-    "stoker.settings": "BackupSettings JournalSettings Limits LocalSettings RemoteSettings",
+    "stoker.settings": "BackupSettings JournalSettings Limits LocalSettings RedisSettings RemoteSettings",
     "stoker.worker.context": "Context JobLogHandler current_job",
     "stoker.worker.log_fields": "JobFields",
     "stoker.worker.errors": "BadArguments BadHandler BadResult Interrupted JobCancelled LeaseLost SoftTimeout",
@@ -174,9 +178,9 @@ def connect(
 ) -> "Client":
     """A synchronous client for the broker behind `url`, or behind STOKER_URL, or else `sqlite:///stoker.db`.
 
-    `settings` is a `LocalSettings` for `memory://` and `sqlite:///`, a `RemoteSettings` for a server. Pushes inside a
-    span of OpenTelemetry carry its context along, unless `tracing` is false. `stoker.aio.connect` gives the
-    asynchronous client.
+    `settings` is a `LocalSettings` for `memory://` and `sqlite:///`, a `RemoteSettings` for a server, a
+    `RedisSettings` for a Redis. Pushes inside a span of OpenTelemetry carry its context along, unless `tracing` is
+    false. `stoker.aio.connect` gives the asynchronous client.
     """
     from stoker.brokers.connect import open_broker
     from stoker.client.sync import Client

@@ -6,11 +6,12 @@
     backups = BackupSettings(url="s3://bucket/prefix", interval_s=3600, keep=24)
     queue = stoker.connect("sqlite:///jobs.db", settings=LocalSettings(journal=JournalSettings(backups=backups)))
 
-`LocalSettings` is for queues inside this process (`memory://`, `sqlite:///`), `RemoteSettings` for those of a server. A
-server is configured by a file, the environment and the options of `stoker serve`.
+`LocalSettings` is for queues inside this process (`memory://`, `sqlite:///`), `RemoteSettings` for those of a server,
+`RedisSettings` for those in Redis. A server is configured by a file, the environment and the options of `stoker serve`.
 """
 
 from stoker.brokers.local.settings import LocalSettings
+from stoker.brokers.redis.settings import RedisSettings
 from stoker.brokers.remote.settings import RemoteSettings
 from stoker.journal.backup import BackupSettings
 from stoker.journal.bloom_filters import FilterSettings
@@ -24,6 +25,7 @@ __all__ = [
     "JournalSettings",
     "Limits",
     "LocalSettings",
+    "RedisSettings",
     "RemoteSettings",
     "Settings",
 ]

@@ -19,13 +19,15 @@ from stoker.model.options import DEFAULT_OPTIONS, Options
 from stoker.model.replies import DeliveredJob
 from stoker.model.version import __version__
 
+OPENTELEMETRY = "opentelemetry.trace"
+
 SYSTEM = "stoker"
 """The value of `messaging.system` in OpenTelemetry's conventions."""
 
 
 def inject(options: Options = DEFAULT_OPTIONS) -> Options:
     """The options with the active span's context as `trace`, unless they have one already."""
-    if options.trace is not None:
+    if options.trace is not None or OPENTELEMETRY not in sys.modules:
         return options
     trace = current()
     return options if trace is None else msgspec.structs.replace(options, trace=trace)
@@ -42,7 +44,7 @@ def current() -> str | None:
 
 def active_context() -> Any:
     """OpenTelemetry's context of the active span, or None."""
-    api = sys.modules.get("opentelemetry.trace")
+    api = sys.modules.get(OPENTELEMETRY)
     get_span = getattr(api, "get_current_span", None)  # missing while another thread still imports it
     if get_span is None:
         return None

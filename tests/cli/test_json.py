@@ -35,7 +35,7 @@ class Play:
         return json.loads(line)
 
 
-def test_each_command_prints_one_document(stoker: Stoker):
+def test_each_command_prints_one_document(stoker: Stoker, database: str):
     play = Play(stoker)
     with connect("sqlite:///stoker.db") as client:
         gone, other = dead(client), dead(client)
@@ -43,6 +43,10 @@ def test_each_command_prints_one_document(stoker: Stoker):
     assert play("push", "mail", "1")["created"] is True
     assert len(play("job list", "--state", "failed")) == 2
     assert play("job list", "--queue", "none") == []
+    assert play("job search", "--text", "nobody has this") == []
+    assert play("bulk start", "retry", "--name", "none", "--key", "k", "--yes")["key"] == "k"
+    assert play("bulk show", "k")["action"] == play("bulk stop", "k")["action"] == "retry"
+    assert [one["key"] for one in play("bulk list")] == ["k"]
     assert play("job show", gone)["error_class"] == "ValueError"
     assert next(event["kind"] for event in play("job story", gone)["events"]) == "pushed"
     assert play("job why", gone)["state"] == "failed"
@@ -89,6 +93,8 @@ def test_each_command_prints_one_document(stoker: Stoker):
     assert play("backup", "safe")["name"]
     assert play("restore", "safe", "again")["into"] == "again"
     assert play("config show")
+    assert play("cluster init", database)["seats"] == len(play("cluster status", database)["seats"])
+    assert play("cluster upgrade", database)["format"] == 1
     token = play("token create", "ci", "--file", "tokens")
     assert [one["name"] for one in play("token list", "--file", "tokens")] == ["ci"]
     assert play("token revoke", token["id"], "--file", "tokens")["id"] == token["id"]

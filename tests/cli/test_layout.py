@@ -5,6 +5,7 @@ import pytest
 
 from stoker.cli import formatting, progress
 from stoker.cli.payloads import line_of, text_of, value_of
+from stoker.model import wording
 
 
 @pytest.mark.parametrize(
@@ -21,7 +22,7 @@ from stoker.cli.payloads import line_of, text_of, value_of
     ],
 )
 def test_a_duration_has_the_two_units_that_matter(ms: int, shown: str):
-    assert formatting.lasting(ms) == shown
+    assert wording.lasting(ms) == shown
 
 
 def test_a_time_is_told_on_the_clock_and_from_here():
@@ -32,7 +33,7 @@ def test_a_time_is_told_on_the_clock_and_from_here():
 
 @pytest.mark.parametrize(("count", "shown"), [(0, "0 B"), (1_023, "1023 B"), (1_536, "1.5 KiB"), (1 << 40, "1.0 TiB")])
 def test_sizes_are_binary(count: int, shown: str):
-    assert formatting.size(count) == shown
+    assert wording.size(count) == shown
 
 
 def test_columns_line_up_whatever_colours_they_have():

@@ -89,7 +89,10 @@ CHANGING = (
     "stoker worker",
     "stoker dev",
     "stoker demo",
+    "stoker ui",
     "stoker completion",
+    "stoker inbox init",
+    "stoker inbox run",
     "stoker config check",
     "stoker pipeline stream",
 )

@@ -17,7 +17,7 @@ from stoker import connect
 from stoker.cli import exit_codes
 from stoker.model.errors import StokerError
 from stoker.server.config import ServerConfig
-from stoker.server.processes.supervisor import supervise
+from stoker.server.processes.directory_seating import supervise
 from stoker.server.run import serve
 from tests.cli.conftest import Stoker
 from tests.ports import kept_port
@@ -171,6 +171,14 @@ def test_a_listener_whose_package_is_missing_is_off_and_a_line_says_how_to_get_i
     _, http, grpc = served_lines(tmp_path, "starlette,grpc_health", "--tcp=127.0.0.1:0", lines=3)
     assert http == "http   off: it needs the package starlette; pip install 'stoker[server]'\n"
     assert grpc == "grpc   off: it needs the package grpc_health; pip install 'stoker[grpc]'\n"
+
+
+def test_the_last_line_says_what_replies_wait_for(tmp_path: Path):
+    options = ("--tcp=127.0.0.1:0", "--http=off", "--grpc=off")
+    _, usual = served_lines(tmp_path, "none", *options, lines=2)
+    assert usual == "data   data, durability: commit\n"
+    _, asked = served_lines(tmp_path, "none", *options, "--durability=fsync", lines=2)
+    assert asked == "data   data, durability: fsync\n"
 
 
 @pytest.mark.parametrize("by", ["flag", "STOKER_GRPC", "STOKER_GRPC__LISTEN", "GRPC_PORT", "file"])

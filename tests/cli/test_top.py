@@ -88,7 +88,7 @@ def test_the_latest_failures_come_first_and_are_few(client: Client):
 
 def test_a_queue_that_does_not_answer_is_waited_for():
     with connect("memory://") as client:
-        drawn = pages(client, "stoker", (), take_snapshot(client))
+        drawn = pages(client, "stoker", ())
         assert "stoker" in as_text(next(drawn))
     told = as_text(next(drawn))
     assert told.startswith("no answer: this broker is closed")

@@ -5,8 +5,6 @@ built yet is named in `LATER` with that part; the test comes with it.
 """
 
 LATER = {
-    "F25": "cluster: fencing and ownership of shards",
     "F28": "benchmarks: figures in the text are those of the tables",
     "C10": "fairness: a weighted draw beside strict priorities",
-    "Q4": "redis: names of keys",
 }

@@ -2,7 +2,10 @@
 
 import pytest
 
+from stoker.client.sync import Client
+from stoker.model.commands import Push, Sending
 from stoker.model.errors import Forbidden, InvalidRequest, QuotaExceeded
+from stoker.model.limits import DEFAULT_LIMITS
 from stoker.model.options import Backoff, Dependency, Options, Retention, Settings
 from stoker.model.states import State
 from stoker.model.workflows import Edge, Step
@@ -12,6 +15,12 @@ from stoker.server.auth.quotas import QuotaKeeper, Quotas
 from stoker.server.auth.settings import AuthSettings
 from stoker.testing import World
 from tests.contradictions.support import STEADY, pulled, push, start
+from tests.model.driver import Driver
+from tests.redis import key_table
+from tests.redis.backing import InRedis
+from tests.redis.twins import Twins, is_offered, without_waiting
+
+ONLY_WHILE_CALLS_WAIT = {"waits", "done:ID", "tick"}
 
 
 def test_q1_a_dependent_is_unlocked_once_and_only_once(world: World):
@@ -45,6 +54,51 @@ def test_q3_everything_that_was_pushed_can_be_read(world: World):
     delivered = start(world.client, worker="w")
     view = world.client.get_job(job)
     assert (view.worker, view.started_at, view.lease_until) == ("w", world.now, delivered.lease_until)
+
+
+def test_q4_keys_in_redis_have_the_names_that_the_page_gives_them():
+    """The page named one key of the scheduler, the code used two others."""
+    twins, driver = Twins(), Driver(4)
+    found, named = set[str](), key_table.patterns()
+    for number in range(600):
+        passed, tenant, command = driver.draw()
+        twins.advance(passed)
+        if is_offered(command):
+            driver.learn(tenant, command, twins.execute(tenant, without_waiting(command)))
+        if number % 20 == 0:
+            found |= keys_in(twins.redis)
+    twins.close()
+    found |= keys_of_the_rare_ones()
+    assert sorted(key for key in found if not any(pattern.match(key) for pattern in named.values())) == []
+    seen = {name for name, pattern in named.items() if any(pattern.match(key) for key in found)}
+    assert sorted(named.keys() - seen - ONLY_WHILE_CALLS_WAIT) == []
+
+
+def keys_in(world: InRedis) -> set[str]:
+    redis = world.server.client()
+    keys = [key.decode() for key in redis.scan_iter(f"{world.prefix}:*", 1_000)]
+    redis.close()
+    return {key.partition("/0}:")[2] for key in keys}
+
+
+def keys_of_the_rare_ones() -> set[str]:
+    """Workflows, numbered pushes, jobs that keep others of their kind, and a loss."""
+    world = InRedis("redis", Settings(), DEFAULT_LIMITS)
+    client = Client(world.broker)
+    client.execute(Push("q", b"", Options(keep_completed_count=10), sending=Sending("s", 1, 1)))
+    options = Options(keep_completed_count=0)
+    client.push_workflow([Step("q", [b"1"], options), Step("later", [b"2"], after=[Edge(0)])])
+    client.push_workflow([Step("q", [b"3"])])
+    delivery = client.pull("q", 10)
+    client.ack_batch(list(delivery.ids), delivery.token, [b"result"] * 3)
+    found = keys_in(world)
+    redis = world.server.client()
+    redis.flushall()
+    redis.close()
+    client.push("q", b"")
+    found |= keys_in(world)
+    world.close()
+    return found
 
 
 def test_q5_a_job_that_waits_for_its_time_or_its_retry_is_delayed(world: World):

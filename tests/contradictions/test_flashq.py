@@ -17,15 +17,19 @@ import msgspec
 import pytest
 
 import stoker
+from stoker.brokers.local import LocalSettings, open_seat
 from stoker.client.sync import Client
+from stoker.journal.postgres.schema import install
+from stoker.journal.postgres.store import PostgresStore
 from stoker.model import commands as c
-from stoker.model.errors import InvalidRequest, LimitExceeded, UnknownDependency
+from stoker.model.errors import InvalidRequest, LimitExceeded, Unavailable, Unknown, UnknownDependency
 from stoker.model.limits import Limits
 from stoker.model.options import Dependency, Options, Retention, Settings
 from stoker.model.states import TRANSITIONS, State
 from stoker.testing import World
 from stoker.wire.frames import Frames, codec_of, framed
 from tests.contradictions.support import STEADY, pulled, push, start
+from tests.postgres_server import fresh_database, shared
 from tests.served.on_loop import run, serving, until
 from tests.waking.places import PLACES, Opened
 
@@ -568,6 +572,23 @@ def test_f24_listeners_are_independent_of_each_other(on: set[str], tmp_path: Pat
         server.terminate()
         assert server.wait(60) == 0
         server.stdout.close()  # type: ignore[union-attr]
+
+
+def test_f25_what_an_owner_of_jobs_does_after_it_was_replaced_is_refused():
+    """A lock of a session decided who leads, and nothing fenced the leader before: both gave out the same jobs."""
+    with fresh_database(shared()) as name:
+        url = shared().url(name)
+        install(url, 4, 1)
+        settings = LocalSettings(shards=4)
+        old = open_seat(url, 0, "old", "", settings)
+        Client(old).push("q", b"1")
+        assert isinstance(old.store, PostgresStore)
+        new = open_seat(url, 0, "new", "", settings, instead_of=old.store.lease.taken.epoch)
+        with pytest.raises((Unavailable, Unknown)):
+            Client(old).pull("q")
+        assert len(Client(new).pull("q", 9)) == 1
+        new.close()
+        old.close()
 
 
 def test_f26_stopping_gives_out_no_more_jobs_and_counts_no_attempt():

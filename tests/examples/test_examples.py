@@ -90,3 +90,14 @@ def test_django_enqueues_and_its_worker_runs(tmp_path: Path):
             (thanks,) = queue.browse("mail").jobs
             result = queue.wait_job(thanks.id, SECONDS * 1000).result
         assert msgspec.msgpack.decode(result or b"") == "thanks for order 7, in attempt 2"
+
+
+def test_orders_and_their_mails_are_committed_together(tmp_path: Path, database: str):
+    with Terminal(tmp_path, "inbox_shop") as terminal:
+        terminal.run("stoker", "inbox", "init", database)
+        terminal.start("stoker", "inbox", "run", "--from", database)
+        terminal.start("stoker", "worker", "shop:app")
+        said = terminal.run(sys.executable, "shop.py", DATABASE=database)
+    assert "thank you, Ada, for order 2" in said
+    assert "Bob's second order was refused" in said
+    assert said.endswith("mails: 2\n")

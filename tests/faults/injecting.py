@@ -17,6 +17,7 @@ import apsw
 import msgspec
 
 from stoker.journal import checkpointing, retention
+from stoker.journal.checkpoint_process import Checkpoints
 from stoker.journal.contract import JournalFailed
 from stoker.journal.directory import Directory, Mark
 from stoker.journal.disk import Disk
@@ -58,7 +59,7 @@ PLACES: dict[str, tuple[Any, str, tuple[str, ...]]] = {
     "upkeep.prepare": (Upkeep, "prepare", ("EIO", "bug")),
     "upkeep.seal": (Upkeep, "seal", ("IOERR", "bug")),
     "upkeep.watch_room": (Upkeep, "watch_room", ("EIO",)),
-    "checkpoint.begin": (LogRetention, "begin", ("ENOSPC", "damaged")),
+    "checkpoint.begin": (Checkpoints, "begin", ("ENOSPC", "damaged")),
     "checkpoint.make": (retention, "make", ("IOERR", "bug")),
     "checkpoint.enforce": (LogRetention, "_enforce", ("EIO", "damaged")),
     "checkpoint.write": (checkpointing, "write_checkpoint", ("ENOSPC",)),

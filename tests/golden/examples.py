@@ -6,9 +6,11 @@ Nothing here is drawn, computed or shortened: what these values become as bytes 
 from typing import Any
 
 from stoker.model import commands as c
+from stoker.model.filters import JobFilter
 from stoker.model.limits import Limits
 from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options, RateLimit, Settings
 from stoker.model.schedules import Schedule
+from stoker.model.states import State
 from stoker.records import records as rec
 
 NOTHING_SET = Options()
@@ -145,7 +147,10 @@ RECORDS: tuple[rec.Record, ...] = (
     rec.KvWritten(AT, T, [("cursor", b"7", 1, 0), ("grün", b"\x00\xff", 2, AT + 60_000)]),
     rec.KvRemoved(AT, T, ["cursor", "grün"], True),
     rec.KvTimed(AT, T, "cursor", AT + 60_000),
+    rec.BulkStarted(AT, T, "again", "priority", JobFilter(queue=Q, state=State.FAILED, text="x"), 640, 7, 2.5),
+    rec.BulkStepped(AT, T, "again", 384, 9, 4, 1, "running", AT + 5),
     rec.Answered(AT, T, Q, "web-1", 7, 5, [(64, 1), (0, 1)], [(1, "invalid", "bad")], [(0, "unique_key")]),
+    rec.PushesAnswered(AT, T, Q, [("web-1", 7, 2, 5, 64), ("web-2", 1, 1, 0, 192)]),
     rec.WorkflowPushed(AT, T, MADE),
     rec.StepReleased(AT, T, Q, 256, 1, [(384, 2), (640, -2)], AT + 5),
     rec.StepSkipped(AT, T, 256, 1),

@@ -13,6 +13,7 @@ from typing import Any
 import msgspec
 
 from stoker.model.events import Event
+from stoker.model.filters import JobFilter
 from stoker.model.options import Backoff, DeadLetterPolicy, Dependency, Options
 from stoker.model.schedules import Schedule
 from stoker.records.codec import encode
@@ -22,7 +23,7 @@ from stoker.records.records import VERSION, Message, Record
 FILE = Path(__file__).with_name("records.json")
 EVENTS = Path(__file__).with_name("events.json")
 
-OMITTING: tuple[type[msgspec.Struct], ...] = (Options, Backoff, Dependency, DeadLetterPolicy, Schedule)
+OMITTING: tuple[type[msgspec.Struct], ...] = (Options, Backoff, Dependency, DeadLetterPolicy, Schedule, JobFilter)
 """What is encoded without the fields that have their defaults: changing such a default changes old records."""
 
 

@@ -13,6 +13,7 @@ from stoker.model import commands as c
 from stoker.server.auth.settings import AuthSettings
 from stoker.server.auth.tokens import create_token
 from stoker.server.config.tree import MetricsSettings
+from stoker.server.dashboard.routes import ROUTES
 from stoker.server.http.examples import EXAMPLES
 from stoker.server.http.metrics import METRICS, QUEUES_MAX
 from stoker.server.http.openapi import describe
@@ -33,10 +34,19 @@ def test_health_is_open_to_everybody(serve: Serve):
     assert server.get("/health", host="load-balancer.example").status == 200
 
 
+def test_only_clients_that_are_known_read_why_a_server_is_not_ready(serve: Serve):
+    server = serve(auth=AuthSettings(tokens=("secret",)))
+    server.run(server.server.dispatcher.stop_dispatching())
+    assert "reason" not in server.get("/ready").json
+    assert "reason" not in server.get("/ready", authorization="Bearer wrong").json
+    assert "shutting down" in server.get("/ready", authorization="Bearer secret").json["reason"]
+
+
 def test_a_server_that_stops_is_not_ready(server: HttpServer):
     server.run(server.server.dispatcher.stop_dispatching())
     answer = server.get("/ready")
     assert (answer.status, answer.json["stopping"], answer.headers["retry-after"]) == (503, True, "5")
+    assert "shutting down" in answer.json["reason"]
     assert server.get("/health").status == 200
     pull = server.post("/queues/a/pull")
     assert (pull.status, pull.json["code"]) == (503, "shutting_down")
@@ -69,6 +79,7 @@ def test_the_metrics_tell_what_has_happened(server: HttpServer):
     server.get("/jobs/640")
     found = families(server)
     assert ({"queue": "a", "state": "waiting"}, 1.0) in found["stoker_queue_jobs"]
+    assert ({"queue": "a"}, 1.0) in found["stoker_queue_backlog"]
     assert ({"step": "pushed"}, 1.0) in found["stoker_job_steps"]
     assert ({"command": "push", "outcome": "ok"}, 1.0) in found["stoker_commands"]
     assert ({"command": "get_job", "outcome": "not_found"}, 1.0) in found["stoker_commands"]
@@ -181,7 +192,8 @@ def test_the_description_is_served(server: HttpServer):
 def test_every_path_is_described(server: HttpServer):
     (listener,) = server.server._listeners
     front: HttpRouter = listener._door.config.app  # type: ignore[attr-defined]
-    served = {f"{method} {path}" for method, path in described(front.paths)}
+    pages = {(route.method, route.path) for route in ROUTES}  # for people: the dashboard
+    served = {f"{method} {path}" for method, path in described(front.paths) if (method, path) not in pages}
     paths = describe()["paths"]
     told = {f"{method.upper()} {path}" for path, methods in paths.items() for method in methods}
     about = {"GET /openapi.json", "GET /docs", "GET /docs/style.css"}

@@ -1,15 +1,21 @@
 """Django's tasks over a queue: what Django's documentation says of a backend holds, and a worker runs them."""
 
 import asyncio
+import contextlib
 from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from io import StringIO
 from typing import Any
+from urllib.parse import urlsplit
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import connections, transaction
 from django.test.utils import override_settings
 
+from stoker.inbox import schema
+from stoker.inbox.reader import Reader
+from stoker.inbox.table import Table
 from stoker.integrations.django import StokerBackend
 from stoker.integrations.django.backend import client_for, close_clients, options_of
 from stoker.integrations.django.handlers import handlers_of
@@ -239,3 +245,75 @@ def test_the_worker_command_works_off_what_there_is():
 def test_a_strange_address_for_probes_is_refused(address: str):
     with pytest.raises(CommandError, match="--health"):
         call_command("stoker_worker", "--burst", "--health", address, stdout=StringIO())
+
+
+# --- in the transactions of a PostgreSQL -------------------------------------------------------------
+
+
+@pytest.fixture
+def shop_database(database: str) -> Iterator[str]:
+    """A database `shop` of Django, with an inbox."""
+    schema.init(database)
+    parts = urlsplit(database)
+    settings = {
+        **connections["default"].settings_dict,
+        "ENGINE": "django.db.backends.postgresql",
+        "NAME": parts.path[1:],
+        "USER": parts.username,
+        "HOST": parts.hostname,
+        "PORT": parts.port,
+    }
+    connections.databases["shop"] = settings
+    yield database
+    connections["shop"].close()
+    del connections["shop"], connections.databases["shop"]
+
+
+def read_inbox(url: str) -> int:
+    """Let a reader push what is there."""
+
+    async def go() -> int:
+        async with await schema.connect(url) as connection:
+            push = client_for(django_project.URL, "default").broker.execute_async
+            return await Reader(url, push).read_once(Table(connection))
+
+    return asyncio.run(go())
+
+
+def inbox_backend(inbox: Any = "shop") -> StokerBackend:
+    return StokerBackend("default", {"QUEUES": ["default"], "OPTIONS": {"url": django_project.URL, "inbox": inbox}})
+
+
+def test_inside_atomic_a_task_is_enqueued_with_the_commit_and_its_result_is_found_later(shop_database: str):
+    backend = inbox_backend()
+    with transaction.atomic("shop"):
+        result = backend.enqueue(add, [1], {"second": 2})
+        with pytest.raises(TaskResultDoesNotExist):
+            backend.get_result(result.id)
+    assert result.id.startswith("inbox-")
+    assert read_inbox(shop_database) == 1
+    assert run() == 1
+    found = backend.get_result(result.id)
+    assert (found.id, found.status, found.return_value) == (result.id, TaskResultStatus.SUCCESSFUL, 3)
+    assert asyncio.run(backend.aget_result(result.id)).return_value == 3
+
+
+def test_a_transaction_that_is_rolled_back_enqueues_nothing(shop_database: str):
+    with contextlib.suppress(ZeroDivisionError), transaction.atomic("shop"):
+        inbox_backend().enqueue(add, [1], {"second": 2})
+        raise ZeroDivisionError
+    assert read_inbox(shop_database) == 0
+
+
+def test_outside_of_atomic_a_task_is_pushed_at_once(shop_database: str, queue: Any):
+    result = inbox_backend().enqueue(add, [1], {"second": 2})
+    assert queue.get_job(int(result.id)).state == "waiting"
+    later = asyncio.run(inbox_backend().aenqueue(add, [1], {"second": 2}))
+    assert queue.get_job(int(later.id)).state == "waiting"
+    connections["shop"].close()
+
+
+def test_an_inbox_that_is_no_postgresql_is_found_by_the_checks():
+    for inbox in (True, "nowhere"):
+        assert [found.id for found in inbox_backend(inbox).check()] == ["stoker.E002"]
+    assert list(inbox_backend(None).check()) == []

@@ -598,6 +598,27 @@ BUGS = [
         "a push that was sent again made a second job",
     ),
     Bug(
+        "number of a gathered push not recorded",
+        "gathered",
+        (Edit("engine.senders:remember_runs", "for run in runs]", "for run in runs[1:]]"),),
+        "a push that was sent again made a second job",
+    ),
+    Bug(
+        "numbers of gathered pushes recorded before their jobs",
+        "gathered",
+        (
+            Edit(
+                "engine.gathered:push_gathered",
+                "if runs is None or not",
+                """if runs:
+        ahead = (shard.sequence + 1) * STEP | shard.number
+        senders.remember_runs(shard, shard.queue(tenant, command.queue), runs, ahead, now)
+    if runs is None or not""",
+            ),
+        ),
+        "a refused push has the number of a job",
+    ),
+    Bug(
         "forked child keeps its parent's name",
         "forked",
         (Edit("brokers.remote.broker:RemoteBroker.begin_anew", "self._windows = SendingWindows()", "pass"),),

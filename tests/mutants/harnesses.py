@@ -46,7 +46,7 @@ from tests.model.test_against_reference import drive
 from tests.mutants import power_loss
 from tests.schedules import test_once_a_slot
 from tests.security import test_lost_answers
-from tests.served import test_given_up
+from tests.served import test_gathered_numbers, test_given_up
 from tests.sharing import test_owners_die
 from tests.unit import test_replay, test_saving
 from tests.waking import simulated, ways
@@ -68,7 +68,7 @@ class Harness(msgspec.Struct, frozen=True):
 
 def reference() -> None:
     """The engine beside the naive one, by `drive` of tests/model/test_against_reference.py."""
-    for seed in (3, 5):
+    for seed in (3, 5, 6):
         drive(seed, 260)
 
 
@@ -100,7 +100,7 @@ def saving() -> None:
 
 def checkpoints() -> None:
     """A checkpoint with the records behind it: tests/unit/test_saving.py."""
-    test_saving.test_a_checkpoint_and_the_records_after_it_are_the_live_shard(11)
+    test_saving.test_a_checkpoint_and_the_records_after_it_are_the_live_shard(12)
 
 
 def invariants() -> None:
@@ -264,6 +264,11 @@ def given_up() -> None:
         check()
 
 
+def gathered() -> None:
+    """Numbered pushes that a server carries out together: tests/served/test_gathered_numbers.py."""
+    test_gathered_numbers.check_gathered()
+
+
 def rate_of_a_worker() -> None:
     """A worker with two queues, one of them limited: tests/worker/test_served.py."""
     with stoker.connect("memory://") as client:
@@ -274,6 +279,7 @@ HARNESSES: dict[str, Harness] = {
     "wakes": Harness(wakes),
     "wakes elsewhere": Harness(wakes_elsewhere, in_children=True),
     "given up": Harness(given_up),
+    "gathered": Harness(gathered),
     "rate of a worker": Harness(rate_of_a_worker),
     "lost answers": Harness(lost_answers),
     "lossy network": Harness(lossy_network),

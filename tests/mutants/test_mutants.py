@@ -77,6 +77,8 @@ bug -> harness that notices it
     push sent again without a name                              -> lost answers
     settled passes an open number                               -> lossy network
     answers forgotten that are not settled                      -> lossy network
+    number of a gathered push not recorded                      -> gathered
+    numbers of gathered pushes recorded before their jobs       -> gathered
     forked child keeps its parent's name                        -> forked
     push not sent again                                         -> shared
     lease ends before its time                                  -> histories

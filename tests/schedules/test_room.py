@@ -5,6 +5,7 @@ import pytest
 from stoker.brokers.local import LocalBroker
 from stoker.client.sync import Client
 from stoker.engine.shard import Shard
+from stoker.journal.room_watch import RoomWatch
 from stoker.model import commands as c
 from stoker.model.errors import DiskFull
 from stoker.model.schedules import Schedule
@@ -48,7 +49,10 @@ def test_slots_of_one_moment_share_the_room(monkeypatch: pytest.MonkeyPatch):
     with World() as world:
         for number in range(20):
             world.client.put_schedule("q", f"s{number}", every_ms=1_000, payload=bytes(60_000))
-        monkeypatch.setattr(world.broker.runtime.journal, "room", 1_000_000)
+        journal = world.broker.runtime.journal
+        assert isinstance(journal, RoomWatch)
+        monkeypatch.setattr(journal, "room", 1_000_000)
+        journal.look_if_tight()
         world.advance(1_000)
         runs = [world.client.get_schedule("q", f"s{number}").last_runs[-1] for number in range(20)]
         assert {(run.outcome, run.reason) for run in runs} == {("pushed", ""), ("refused", "disk_full")}

@@ -8,11 +8,17 @@ from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import Any, assert_type
 
+import psycopg
+import sqlalchemy
+from sqlalchemy.ext.asyncio import AsyncConnection, AsyncSession
+from sqlalchemy.orm import Session
+
 import stoker
 from stoker import (
     App,
     Context,
     Depends,
+    InboxJob,
     Inputs,
     Job,
     JobBatch,
@@ -75,6 +81,29 @@ def embed(texts: list[str]) -> list[list[float]]:
 @app.job(batch=64)
 async def partly(ids: list[int]) -> list[str | Exception]:
     return [ValueError(each) for each in ids]
+
+
+async def pushing_in(
+    connection: psycopg.Connection,
+    async_connection: psycopg.AsyncConnection,
+    session: Session,
+    core: sqlalchemy.Connection,
+    async_session: AsyncSession,
+    async_core: AsyncConnection,
+) -> None:
+    job = await welcome.push_in(async_connection, 7, loud=True)
+    assert_type(job, InboxJob[str])
+    assert_type(await job.result(timeout=10), str)
+    assert_type(await job.job(), Job[str])
+    for one in (connection, session, core):
+        assert_type(welcome.push_in_sync(one, user_id=7).result_sync("1s"), str)
+    assert_type(await double.options(delay="5m").push_in(async_session, 1), InboxJob[int])
+    assert_type(await with_context.push_in(async_core, user_id=7), InboxJob[float])
+    await welcome.push_in(async_connection, "7")  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    await welcome.push_in(async_connection, 7, louder=True)  # type: ignore[call-arg]  # pyright: ignore[reportCallIssue]
+    await welcome.push_in(connection, 7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    welcome.push_in_sync(async_session, 7)  # type: ignore[arg-type]  # pyright: ignore[reportArgumentType]
+    welcome.push_in_sync(7)  # type: ignore[arg-type, call-arg]  # pyright: ignore[reportCallIssue]
 
 
 async def pushing() -> None:

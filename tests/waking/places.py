@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeVar
 
 import stoker
+from stoker.brokers.contract import LACKS_NOTHING
 from stoker.brokers.local import LocalSettings, open_part, open_sqlite
 from stoker.brokers.shared_directory import SharedBroker
 from stoker.client.sync import Client
@@ -145,6 +146,8 @@ def child(stack: ExitStack, role: Callable[..., None], *arguments: object) -> Ch
 class Elsewhere:
     """A broker whose commands another process carries out, one at a time."""
 
+    name, lacks = "local", LACKS_NOTHING
+
     def __init__(self, child: Child) -> None:
         self._child = child
         self._lock = threading.Lock()
@@ -184,7 +187,7 @@ async def _serve_parts(wire: "Connection[Any, Any]", path: str) -> None:
     servers: list[Server] = []
     for number, part in enumerate(open_root(data, 2, SHARDS).parts):
         config = config_for("tcp" if number else "", Path(path), SETTINGS.limits)
-        seat = ProcessSeat(number=number, processes=2, directory=str(data), secret=b"known to both")
+        seat = ProcessSeat(number=number, seats=2, directory=str(data), secret=b"known to both")
         servers.append(Server(config, open_part(str(part), SETTINGS), seat))
     await _started(wire, servers)
 

@@ -9,6 +9,7 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from stoker.brokers.contract import LACKS_NOTHING
 from stoker.brokers.local import NO_REPLY, LocalBroker, LocalSettings, LocalWaiter
 from stoker.client.sync import Client
 from stoker.model import commands as c
@@ -54,6 +55,8 @@ class Timekept(FakeClock):
 
 class Ended:
     """A broker as a dispatcher uses it: each command is a turn of its own."""
+
+    name, lacks = "local", LACKS_NOTHING
 
     def __init__(self, broker: LocalBroker) -> None:
         self._broker = broker

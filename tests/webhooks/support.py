@@ -150,7 +150,7 @@ async def serving_with(chosen: ServerConfig) -> AsyncIterator[Server]:
 @asynccontextmanager
 async def listening(chosen: ServerConfig) -> AsyncIterator[tuple[Server, dict[str, int]]]:
     """A server, and the ports of its listeners."""
-    broker = open_queue(chosen)
+    broker, _ = await open_queue(chosen)
     try:
         server = Server(chosen, broker)
         lines = await server.start()

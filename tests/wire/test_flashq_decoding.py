@@ -94,7 +94,7 @@ def example(field: Any) -> Any:
     """A value that the field takes."""
     if field.name in GIVEN:
         return GIVEN[field.name]
-    words = ("commit", "keep", "hold", "json", "allow", "once", "running")
+    words = ("commit", "keep", "hold", "json", "allow", "once", "running", "retry")
     candidates: list[Any] = [7, "text", True, ["text"], [7], *words, {}]
     for value in candidates:
         try:

@@ -19,12 +19,14 @@ from stoker.app.converting import type_name
 from stoker.app.depends import by_annotation
 from stoker.app.handles import Job, JobBatch
 from stoker.app.hints import OF_JOB_TYPES, OF_STEPS, missing
+from stoker.app.inbox_jobs import InboxJob
 from stoker.app.inputs import provider_of
 from stoker.app.nodes import Map, Node
 from stoker.app.options import Layer, PushOptions, PushWish
 from stoker.app.results import Results
 from stoker.app.signatures import Signature, signature_of
 from stoker.client.batches import BATCH_JOBS, joined, pieces
+from stoker.inbox import AsyncInboxConnection, InboxConnection, NewRow, insert, insert_sync
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.errors import InvalidRequest, LimitExceeded, StokerError
@@ -161,6 +163,23 @@ class JobType(Generic[P, R]):
         except LimitExceeded as error:
             raise self._too_large(error, payload, args, kwargs) from None
         return Job(self.app, self, pushed.id, pushed)
+
+    async def push_in(self, connection: AsyncInboxConnection, /, *args: P.args, **kwargs: P.kwargs) -> InboxJob[R]:
+        """Push a job in your own transaction in PostgreSQL: there will be a job if, and only if, it commits.
+
+        `connection` is psycopg's or asyncpg's, or an AsyncSession or AsyncConnection of SQLAlchemy. The job is a row in
+        the table `stoker_inbox`, until a reader pushes it. So it gets its id later, and has a custom id from the start.
+        `durability` is not used: readers always push at `fsync`.
+        """
+        row = self._inbox_row(args, kwargs)
+        await insert(connection, row)
+        return InboxJob(self.app, self, row.queue, row.custom_id)
+
+    def push_in_sync(self, connection: InboxConnection, /, *args: P.args, **kwargs: P.kwargs) -> InboxJob[R]:
+        """The same for plain code. `connection` is psycopg's or Django's, or a Session or Connection of SQLAlchemy."""
+        row = self._inbox_row(args, kwargs)
+        insert_sync(connection, row)
+        return InboxJob(self.app, self, row.queue, row.custom_id)
 
     async def push_batch(
         self, items: "Iterable[Step[R] | tuple[Any, ...] | Mapping[str, Any] | Any]", *, request_key: str | None = None
@@ -300,6 +319,10 @@ class JobType(Generic[P, R]):
         if not wanted.keys:
             return payload, wanted.options
         return payload, msgspec.structs.replace(wanted.options, **self._keys(wanted.keys, args, kwargs))
+
+    def _inbox_row(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> NewRow:
+        payload, options = self.written(args, kwargs)
+        return NewRow.of(self.queue, payload, inject(options) if self.app.tracing else options, self.app.tenant)
 
     def _explained(self, error: TypeError, kwargs: Mapping[str, Any], call: str) -> TypeError:
         """Add what to write, if an option was passed as if it were an argument of the function."""

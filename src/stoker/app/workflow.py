@@ -329,6 +329,9 @@ class WorkflowRun:
         """The error of the first of its jobs that failed."""
         for state in (State.FAILED, State.EXPIRED, State.CANCELLED):
             page: r.Page = yield c.Browse(state=state, workflow=self.id, limit=100, ascending=True)
+            while not page.jobs and page.next_after is not None:
+                after = page.next_after
+                page = yield c.Browse(state=state, workflow=self.id, limit=100, ascending=True, after=after)
             guilty = [job for job in page.jobs if job.reason != "dependency_failed"] or list(page.jobs)
             if guilty:
                 job: Job[Any] = Job(self._app, None, guilty[0].id)

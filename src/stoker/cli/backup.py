@@ -3,8 +3,9 @@
 import click
 
 from stoker.cli import exit_codes
-from stoker.cli.formatting import clock, columns, many, size, when
+from stoker.cli.formatting import clock, columns, when
 from stoker.cli.parameters import as_json, directory_of, echo_json, examples
+from stoker.model.wording import many, size
 
 URL = click.option(
     "--url",

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.formatting import NONE, away, columns, facts, lasting, many, now_ms
+from stoker.cli.formatting import NONE, away, columns, facts, now_ms
 from stoker.cli.parameters import (
     DURATION,
     Family,
@@ -19,6 +19,7 @@ from stoker.cli.parameters import (
     queue_names,
     sure,
 )
+from stoker.model.wording import lasting, many
 
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem

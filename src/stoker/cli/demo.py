@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli import exit_codes
-from stoker.cli.formatting import columns, lasting
+from stoker.cli.formatting import columns
 from stoker.cli.parameters import examples
+from stoker.model.wording import lasting
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -24,9 +25,10 @@ LOG_LINES = 20
 SHOWN = 8
 """How many of the latest lines are shown."""
 REPORT = "stoker-demo-report.html"
+HTTP = "127.0.0.1:6790"
 
 
-@click.command(epilog=examples("stoker demo", "stoker demo --keep demo.db", "stoker demo --no-pipeline"))
+@click.command(epilog=examples("stoker demo", "stoker demo --keep demo.db", "stoker demo --serve --no-pipeline"))
 @click.option("--keep", metavar="DIR", help="Keep the data directory here, to inspect it afterwards.")
 @click.option("--plain", is_flag=True, help="Print plain lines, as without a terminal.")
 @click.option(
@@ -36,7 +38,9 @@ REPORT = "stoker-demo-report.html"
     help="At the end, load the history into a lake with Spark, and write a report.",
 )
 @click.option("--report", default=REPORT, show_default=True, help="The file for the report of the pipeline.")
-def demo(keep: str | None, plain: bool, pipeline: bool, report: str) -> int:
+@click.option("--serve", "is_served", is_flag=True, help="At the end, serve the dashboard over the demo's data.")
+@click.option("--http", default=HTTP, show_default=True, metavar="HOST:PORT", help="The address of the dashboard.")
+def demo(keep: str | None, plain: bool, pipeline: bool, report: str, is_served: bool, http: str) -> int:
     """Show a queue at work: some thousand jobs of every kind, two workers, a crash, and the outcome.
 
     Uses its own data directory, without a server, and takes about twenty seconds. Then Spark loads the history into a
@@ -52,7 +56,21 @@ def demo(keep: str | None, plain: bool, pipeline: bool, report: str) -> int:
         checks, said = tell(directory, Path(aside), is_live=sys.stdout.isatty() and not plain)
         if pipeline:
             checks.append(through_spark(directory, Path(aside) / "lake", report))
-        return conclude(checks, keep, said)
+        code = conclude(checks, keep, said)
+        return serve(directory, http) or code if is_served else code
+
+
+def serve(directory: "Path", http: str) -> int:
+    """Serve the dashboard over the demo's data, until Ctrl-C."""
+    from stoker.server.config import HttpListener, ServerConfig, TcpListener
+    from stoker.server.config.tree import GrpcListener
+    from stoker.server.run import run
+
+    click.echo("\nThe dashboard is open until you press Ctrl-C:")
+    off = GrpcListener(listen="off")
+    return run(
+        ServerConfig(data=str(directory), tcp=TcpListener(listen="off"), grpc=off, http=HttpListener(listen=http))
+    )
 
 
 def tell(directory: "Path", aside: "Path", *, is_live: bool) -> "tuple[list[DemoCheck], str]":
@@ -94,7 +112,7 @@ def through_spark(directory: "Path", lake: "Path", report: str) -> "DemoCheck":
         click.echo("The pipeline needs Spark, which is not installed: pip install 'stoker[spark]'\n")
         return DemoCheck(False, "Spark has loaded the history into a lake (leave it out with --no-pipeline)")
     from stoker import connect
-    from stoker.cli.pipeline import headline
+    from stoker.cli.reporting import headline
     from stoker.spark.lake import running
     from stoker.spark.lake.layout import Lake
     from stoker.spark.report.numbers import numbers
@@ -157,6 +175,7 @@ def suggestions(keep: str | None) -> list[str]:
             "stoker pull mail --ack               and out again",
             "stoker bench                         how fast it is on this machine",
             "docs/guide                           jobs of your own: @app.job, and stoker worker",
+            f"stoker demo --serve                  the same, and then its dashboard at http://{HTTP}/ui/",
         ]
     at = f"--url sqlite:///{keep}"
     return [
@@ -168,6 +187,7 @@ def suggestions(keep: str | None) -> list[str]:
         f"stoker cron show take_pulse {at}",
         f"stoker worker stoker.demo.jobs:app {at}",
         f"stoker top {at}",
+        f"stoker ui {at}        its dashboard, at http://127.0.0.1:6792/ui/",
     ]
 
 

@@ -6,7 +6,7 @@ from typing import IO, TYPE_CHECKING, Any
 import click
 
 from stoker.cli import exit_codes
-from stoker.cli.formatting import away, columns, cut, many, now_ms, plain, when
+from stoker.cli.formatting import away, columns, cut, now_ms, plain, when
 from stoker.cli.listing import brief_cause, by_pages, show_job
 from stoker.cli.parameters import (
     DURATION,
@@ -21,6 +21,7 @@ from stoker.cli.parameters import (
     sure,
     tell_if_new,
 )
+from stoker.model.wording import many
 
 if TYPE_CHECKING:
     from stoker import Client

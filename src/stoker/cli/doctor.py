@@ -6,8 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from stoker.cli import exit_codes
-from stoker.cli.formatting import hanging, many
+from stoker.cli.formatting import hanging
 from stoker.cli.parameters import as_json, connected, directory_of, echo_json, examples, look_at
+from stoker.model.wording import many
 
 if TYPE_CHECKING:
     from stoker.maintenance import Finding
@@ -17,14 +18,19 @@ MARKS = {"ok": ("ok     ", "green"), "warning": ("warning", "yellow"), "problem"
 
 @click.command(
     epilog=examples(
-        "stoker doctor", "stoker doctor --url tcp://127.0.0.1:6789", "stoker doctor --url sqlite:///stoker.db --full"
+        "stoker doctor",
+        "stoker doctor --url tcp://127.0.0.1:6789 --inbox postgresql://shop@db/shop",
+        "stoker doctor --url sqlite:///stoker.db --full",
     ),
 )
 @click.option("--full", is_flag=True, help="Also read every record of a data directory. It may be in use.")
+@click.option(
+    "--inbox", metavar="POSTGRESQL_URL", envvar="STOKER_INBOX", help="Also look at the inbox in this database."
+)
 @click.option("--strict", is_flag=True, help="Exit with 1 for a warning, too.")
 @connected
 @as_json
-def doctor(full: bool, strict: bool, url: str | None, tenant: str, is_json: bool) -> int:
+def doctor(full: bool, inbox: str | None, strict: bool, url: str | None, tenant: str, is_json: bool) -> int:
     """Check this machine, a data directory or a server, and find paused, limited or stuck queues.
 
     Prints each finding and what to do about it, and changes nothing. Exits with 1 if there is a problem.
@@ -33,6 +39,10 @@ def doctor(full: bool, strict: bool, url: str | None, tenant: str, is_json: bool
     from stoker.cli.doctor_checks import worst
 
     found = examine(url or DEFAULT_URL, tenant, full)
+    if inbox is not None:
+        from stoker.cli.inbox_checks import check_inbox
+
+        found += check_inbox(inbox)
     if is_json:
         echo_json(found)
     else:

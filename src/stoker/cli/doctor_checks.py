@@ -9,13 +9,14 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from typing import TYPE_CHECKING, Any
 
-from stoker.cli.formatting import lasting, many, now_ms, plain, size, wait, when
+from stoker.cli.formatting import now_ms, plain, wait, when
 from stoker.cli.queue_snapshot import QueueFacts, oldest_waiting, take_snapshot
 from stoker.cli.wait_reasons import unknown_name
 from stoker.maintenance import Finding
 from stoker.model.errors import StokerError
 from stoker.model.states import State
 from stoker.model.version import __version__
+from stoker.model.wording import lasting, many, size
 
 if TYPE_CHECKING:
     from stoker import Client
@@ -134,6 +135,7 @@ def redis(client: "Client") -> Iterator[Finding]:
 def server(client: "Client") -> Iterator[Finding]:
     """What a server says about itself in its greeting."""
     from stoker.brokers.remote.broker import RemoteBroker
+    from stoker.brokers.remote.failover import FailoverLinks
     from stoker.brokers.remote.links import LinkLost, greet, read_head
     from stoker.brokers.remote.opening import links_for
     from stoker.wire import native
@@ -144,7 +146,7 @@ def server(client: "Client") -> Iterator[Finding]:
     if not isinstance(broker, RemoteBroker) or broker.address.scheme.startswith("grpc"):
         return
     try:
-        link = links_for(broker.address.scheme).connect(broker.address, broker.settings)
+        link = FailoverLinks(links_for(broker.address.scheme), broker.address, broker.settings).connect()
         try:
             frame = link.call(greet(broker.settings), broker.settings.timeout_s)
         finally:

@@ -12,6 +12,9 @@ from datetime import datetime
 
 import click
 
+from stoker.model import wording
+from stoker.model.wording import lasting, many
+
 NONE = "-"
 """Shown where there is no value."""
 
@@ -36,23 +39,6 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
-def lasting(ms: float) -> str:
-    """A duration with two significant units or digits: `350 ms`, `12.3 s`, `4m 05s`, `2h 13m`, `3d 04h`."""
-    if ms < 0:
-        return f"-{lasting(-ms)}"
-    if ms < 1_000:
-        return f"{ms:.0f} ms"
-    seconds = ms / 1_000
-    if seconds < 60:
-        return f"{seconds:.1f} s"
-    whole = round(seconds)
-    if whole < 3_600:
-        return f"{whole // 60}m {whole % 60:02d}s"
-    if whole < 86_400:
-        return f"{whole // 3_600}h {whole % 3_600 // 60:02d}m"
-    return f"{whole // 86_400}d {whole % 86_400 // 3_600:02d}h"
-
-
 def when(ms: int, now: int | None = None) -> str:
     """A time, absolute and relative: `2026-01-31 12:00:00 (3m 10s ago)`."""
     if not ms:
@@ -65,30 +51,12 @@ def clock(ms: int) -> str:
 
 
 def away(ms: int, now: int | None = None) -> str:
-    distance = (now_ms() if now is None else now) - ms
-    return f"in {lasting(-distance)}" if distance < 0 else f"{lasting(distance)} ago"
+    return wording.away(ms, now_ms() if now is None else now)
 
 
 def averages(completed: int, wait_ms: int, run_ms: int) -> str:
     """How long completed jobs waited and ran; empty if there are none."""
     return f"waited {lasting(wait_ms / completed)}, ran {lasting(run_ms / completed)}" if completed else ""
-
-
-def size(count: float) -> str:
-    units = ["B", "KiB", "MiB", "GiB", "TiB"]
-    while count >= 1024 and len(units) > 1:
-        count /= 1024
-        units.pop(0)
-    return f"{count:.0f} {units[0]}" if units[0] == "B" else f"{count:.1f} {units[0]}"
-
-
-def rate(per_second: float) -> str:
-    return f"{per_second:,.0f}/s" if per_second >= 10 or not per_second else f"{per_second:.1f}/s"
-
-
-def many(count: int, one: str, more: str | None = None) -> str:
-    """`1 job`, `2 jobs`."""
-    return f"{count:,} {one if count == 1 else more or f'{one}s'}"
 
 
 def wait(count: int) -> str:

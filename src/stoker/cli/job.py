@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli import exit_codes
-from stoker.cli.formatting import columns, cut, hanging, lasting, now_ms, plain, state, when
+from stoker.cli.formatting import columns, cut, hanging, now_ms, plain, state, when
 from stoker.cli.listing import STATES, brief_cause, by_pages, show_job
 from stoker.cli.parameters import (
     DURATION,
@@ -19,9 +19,11 @@ from stoker.cli.parameters import (
     queue_names,
     tell_if_new,
 )
+from stoker.model.wording import lasting
 
 if TYPE_CHECKING:
     from stoker import Client
+    from stoker.model.filters import JobFilter
     from stoker.model.replies import JobView, LogLine
 
 WAIT_MS = 30_000
@@ -96,6 +98,65 @@ def list_(
     click.echo(columns(HEADS, rows, right=("ID", "ATTEMPTS")) if rows else "no such jobs")
     if len(rows) == limit:
         click.echo(f"and perhaps more: --after {rows[-1][0]}, or a higher --limit", err=True)
+
+
+@job.command(
+    epilog=examples(
+        "stoker job search --text alice@example.com",
+        "stoker job search --state failed --fingerprint 'KeyError: ...' --count",
+    ),
+)
+@click.option("--queue", shell_complete=queue_names, help="Only jobs of this queue.")
+@click.option("--state", type=click.Choice(STATES), help="Only jobs in this state.")
+@click.option("--name", help="Only jobs with this name.")
+@click.option("--tag", help="Only jobs with this tag.")
+@click.option("--group", "group_id", help="Only jobs of this group.")
+@click.option("--parent", "parent_id", type=int, help="Only jobs that this job has pushed.")
+@click.option("--worker", help="Only jobs that this worker has, or had last.")
+@click.option("--priority", type=int, help="Only jobs with this priority.")
+@click.option("--attempts", "attempts_from", type=click.IntRange(0), help="Only jobs delivered at least this often.")
+@click.option("--reason", help="Only jobs that ended for this reason.")
+@click.option("--fingerprint", help="Only jobs whose last error has this fingerprint.")
+@click.option("--text", help="Only jobs with this text in payload, error or result.")
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="How many to list at most.")
+@click.option("--after", type=int, help="Continue after this id, where the last list ended.")
+@click.option("--count", "counts", is_flag=True, help="Only count the jobs.")
+@connected
+@as_json
+def search(
+    limit: int, after: int | None, counts: bool, url: str | None, tenant: str, is_json: bool, **wanted: Any
+) -> None:
+    """Search for jobs by anything that is known of them, newest first."""
+    from stoker.cli.payloads import job_value
+    from stoker.model.filters import JobFilter
+    from stoker.model.states import State
+
+    if wanted["state"] is not None:
+        wanted["state"] = State(wanted["state"])
+    meant = JobFilter(**wanted)
+    with look_at(url, tenant) as client:
+        if counts:
+            total = counted(client, meant)
+            echo_json(total) if is_json else click.echo(total)
+            return
+        found = list(by_pages(lambda last, count: client.search(meant, after=last, limit=count), limit, after))
+    if is_json:
+        echo_json([job_value(one) for one in found])
+        return
+    rows = [row_of(one) for one in found]
+    click.echo(columns(HEADS, rows, right=("ID", "ATTEMPTS")) if rows else "no such jobs")
+    if len(rows) == limit:
+        click.echo(f"and perhaps more: --after {rows[-1][0]}, or a higher --limit", err=True)
+
+
+def counted(client: "Client", wanted: "JobFilter") -> int:
+    """All steps of a count."""
+    step = client.count_jobs(wanted)
+    total = step.count
+    while step.next_after is not None:
+        step = client.count_jobs(wanted, step.next_after)
+        total += step.count
+    return total
 
 
 HEADS = ("ID", "STATE", "QUEUE", "NAME", "ATTEMPTS", "PUSHED", "")

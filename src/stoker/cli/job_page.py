@@ -4,9 +4,10 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.formatting import clock, columns, cut, facts, lasting, many, plain, plain_lines, size, state, when
+from stoker.cli.formatting import clock, columns, cut, facts, plain, plain_lines, state, when
 from stoker.cli.payloads import line_of
 from stoker.model.replies import cause_of
+from stoker.model.wording import lasting, many, size
 
 if TYPE_CHECKING:
     from stoker.model.events import Event

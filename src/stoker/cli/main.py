@@ -25,17 +25,21 @@ COMMANDS = {
     "job": "stoker.cli.job:job",
     "queue": "stoker.cli.queue:queue",
     "dlq": "stoker.cli.dlq:dlq",
+    "bulk": "stoker.cli.bulk:bulk",
     "cron": "stoker.cli.cron:cron",
     "workflow": "stoker.cli.workflow:workflow",
+    "inbox": "stoker.cli.inbox:inbox",
     "pipeline": "stoker.cli.pipeline:pipeline",
     "stats": "stoker.cli.stats:stats",
     "top": "stoker.cli.top:top",
+    "ui": "stoker.cli.ui:ui",
     "bench": "stoker.cli.bench:bench",
     "doctor": "stoker.cli.doctor:doctor",
     "backup": "stoker.cli.backup:backup",
     "restore": "stoker.cli.backup:restore",
     "config": "stoker.cli.config:config",
     "token": "stoker.cli.token:token",
+    "cluster": "stoker.cli.cluster:cluster",
     "completion": "stoker.cli.completion:completion",
 }
 """In the order of the help text, with the first steps first."""
@@ -53,12 +57,15 @@ SECTIONS = {
         "job": "Inspect single jobs, cancel them, send them back to work.",
         "queue": "Inspect, pause, limit and empty queues.",
         "dlq": "Inspect dead letters, retry, remove or export them.",
+        "bulk": "Act on every job that a filter finds, in the background.",
         "cron": "Push jobs on a schedule.",
         "workflow": "Inspect workflows, cancel and retry them.",
+        "inbox": "Push jobs inside the transactions of your PostgreSQL.",
     },
     "Watch": {
         "stats": "Count jobs, and list workers.",
         "top": "Watch a queue live.",
+        "ui": "Open the dashboard of a queue, on this machine.",
         "bench": "Measure the speed of a queue from here.",
         "pipeline": "Load the history of a queue into a lake with Spark, and report.",
     },
@@ -68,6 +75,7 @@ SECTIONS = {
         "restore": "Make a data directory from a backup.",
         "config": "Check or show the configuration of a server.",
         "token": "Make, list and revoke API tokens.",
+        "cluster": "Make a cluster in PostgreSQL, look at it, upgrade it.",
         "completion": "Complete commands in bash, zsh or fish.",
     },
 }
@@ -75,9 +83,12 @@ SECTIONS = {
 
 
 EXTRAS = {
-    **dict.fromkeys(("httptools", "jwt", "prometheus_client", "starlette", "uvicorn", "websockets"), "server"),
+    **dict.fromkeys(
+        ("httptools", "jinja2", "jwt", "prometheus_client", "starlette", "uvicorn", "websockets"), "server"
+    ),
     **dict.fromkeys(("grpc", "grpc_health", "grpc_reflection"), "grpc"),
-    **dict.fromkeys(("matplotlib", "numpy", "pandas", "pyarrow", "pyspark"), "spark"),
+    "psycopg": "postgres",
+    **dict.fromkeys(("deltalake", "matplotlib", "numpy", "pandas", "pyarrow", "pyspark"), "spark"),
 }
 """The extra that installs a missing package."""
 

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli import exit_codes
-from stoker.cli.formatting import averages, columns, facts, lasting, many, now_ms, rate, size, wait, when
+from stoker.cli.formatting import averages, columns, facts, now_ms, wait, when
 from stoker.cli.listing import STATES, by_pages
 from stoker.cli.parameters import (
     DURATION,
@@ -23,6 +23,7 @@ from stoker.cli.parameters import (
     queue_names,
     sure,
 )
+from stoker.model.wording import lasting, many, rate, size
 
 if TYPE_CHECKING:
     from stoker import Client
@@ -128,7 +129,7 @@ def by_priority(waiting: Mapping[int, int]) -> str:
 
 
 def policy_facts(policy: "QueueView") -> list[tuple[str, str]]:
-    from stoker.cli.queue_snapshot import limit_text
+    from stoker.model.wording import limit_text
 
     limit = policy.rate_limit
     burst = f", {limit.burst:,} at once" if limit is not None and limit.burst else ""

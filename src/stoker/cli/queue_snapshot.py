@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from stoker.cli.formatting import now_ms
+from stoker.model.wording import limit_text
 
 if TYPE_CHECKING:
     from stoker import Client
@@ -168,10 +169,3 @@ def hold_of(queue: QueueFacts) -> str:
     if policy.rate_limit is not None:
         words.append(limit_text(policy.rate_limit.count, policy.rate_limit.per_ms))
     return ", ".join(words)
-
-
-UNITS_MS = {1_000: "s", 60_000: "m", 3_600_000: "h", 86_400_000: "d"}
-
-
-def limit_text(count: int, per_ms: int) -> str:
-    return f"{count:,}/{UNITS_MS.get(per_ms, f'{per_ms} ms')}"

@@ -5,9 +5,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli import exit_codes
-from stoker.cli.formatting import many
 from stoker.cli.parameters import as_json, connected, destroying, echo_json, examples, look_at, sure, tell_if_new
 from stoker.cli.spark_session import MASTER, check, options_for, spark_at
+from stoker.model.wording import many
 
 if TYPE_CHECKING:
     from stoker.spark.replay import Replayed

@@ -8,9 +8,10 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from stoker.cli.formatting import STATE_COLOURS, away, clock, cut, lasting, many, plain, rate
+from stoker.cli.formatting import STATE_COLOURS, away, clock, cut, plain
 from stoker.cli.listing import brief_cause
 from stoker.cli.queue_snapshot import QueueFacts, QueueSnapshot, Rates, hold_of
+from stoker.model.wording import lasting, many, rate
 
 if TYPE_CHECKING:
     from stoker.model.replies import JobView

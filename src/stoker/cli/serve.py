@@ -12,6 +12,7 @@ LISTENER = "HOST:PORT|off"
 @click.command(
     epilog=examples(
         "stoker serve --data stoker.db",
+        "stoker serve --broker redis://127.0.0.1:6379/0 --tcp 127.0.0.1:7789 --http off --grpc off",
         "stoker serve --data /var/lib/stoker --tcp 0.0.0.0:6789 --tokens-file /etc/stoker/tokens --processes 4",
     )
 )
@@ -19,6 +20,20 @@ LISTENER = "HOST:PORT|off"
     "--data",
     metavar="DIR",
     help="The data directory, created if it does not exist. Without one, the queue is in memory only.",
+)
+@click.option(
+    "--broker",
+    metavar="URL",
+    help="Serve a queue in Redis instead: redis://HOST:PORT/DATABASE. Several servers may serve the same one.",
+)
+@click.option(
+    "--cluster",
+    metavar="URL",
+    help="Serve as a node of a cluster: postgresql://USER@HOST/DATABASE, made by `stoker cluster init`.",
+)
+@click.option("--node", metavar="NAME", help="The name of this node in the cluster. [default: HOST:PORT]")
+@click.option(
+    "--cluster-listen", metavar="HOST:PORT", help="Where other nodes reach this one. [default: 127.0.0.1, a free port]"
 )
 @click.option("--tcp", metavar=LISTENER, help="The address for the TCP protocol. [default: 127.0.0.1:6789]")
 @click.option("--http", metavar=LISTENER, help="The address for HTTP. [default: 127.0.0.1:6790]")
@@ -48,7 +63,15 @@ LISTENER = "HOST:PORT|off"
 )
 @click.option("--config", "file", metavar="FILE", help="Read this file instead of stoker.toml.")
 @click.option("--show-config", is_flag=True, help="Print every setting with its source, and exit.")
-def serve(file: str | None, show_config: bool, tokens_file: str | None, pairs: tuple[str, ...], **flags: Any) -> int:
+def serve(
+    file: str | None,
+    show_config: bool,
+    tokens_file: str | None,
+    node: str | None,
+    cluster_listen: str | None,
+    pairs: tuple[str, ...],
+    **flags: Any,
+) -> int:
     """Serve a queue until a signal stops it.
 
     Listens on this machine only, unless you configure other addresses. On SIGTERM or SIGINT the server lets running
@@ -56,7 +79,8 @@ def serve(file: str | None, show_config: bool, tokens_file: str | None, pairs: t
     """
     from stoker.server.config import load, show
 
-    flags["auth.tokens_file"] = tokens_file
+    flags |= {"auth.tokens_file": tokens_file, "cluster.node": node, "cluster.listen": cluster_listen}
+    flags["cluster.url"] = flags.pop("cluster")
     loaded = load(settings_from(pairs) | {key: value for key, value in flags.items() if value is not None}, file=file)
     if show_config:
         click.echo(show(loaded))

@@ -4,8 +4,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from stoker.cli.formatting import averages, away, columns, facts, lasting, now_ms, plain, rate, size, state
+from stoker.cli.formatting import averages, away, columns, facts, now_ms, plain, state
 from stoker.cli.parameters import as_json, connected, echo_json, examples, look_at, queue_names
+from stoker.model.wording import lasting, rate, size
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -76,36 +76,41 @@ def watch(client: "Client", title: str, queues: Sequence[str], interval_s: float
     from stoker.cli.screen import page
 
     console = Console()
-    first = take_snapshot(client, queues)
     if once:
-        console.print(page(title, first, Rates()))
+        console.print(page(title, take_snapshot(client, queues), Rates()))
         return
-    live = Live(page(title, first, Rates()), console=console, screen=True, auto_refresh=False)
+    drawn = pages(client, title, queues)
+    live = Live(next(drawn), console=console, screen=True, auto_refresh=False)
     try:
         with keys() as pressed, live:  # keys are read as soon as there is something to see
-            drawn = pages(client, title, queues, first)
             while pressed(interval_s) not in LEAVING:
                 live.update(next(drawn), refresh=True)
     except KeyboardInterrupt:
         pass  # Ctrl-C is one way to quit
 
 
-def pages(client: "Client", title: str, queues: Sequence[str], before: "QueueSnapshot") -> "Iterator[RenderableType]":
-    """Pages, one after another, forever. If the queue stops answering, it is tried again."""
-    from stoker.cli.queue_snapshot import rates_between, take_snapshot
+def pages(client: "Client", title: str, queues: Sequence[str]) -> "Iterator[RenderableType]":
+    """Pages, one after another, forever. While the queue does not answer, or not all of it, the reason is shown."""
+    from stoker.cli.queue_snapshot import Rates, rates_between, take_snapshot
     from stoker.cli.screen import notice, page
-    from stoker.model.errors import Unavailable
+    from stoker.model.errors import Unavailable, Unreachable
 
     history: deque[float] = deque(maxlen=HISTORY)
     drawn: RenderableType = ""
+    before: QueueSnapshot | None = None
     while True:
         try:
             now = take_snapshot(client, queues)
         except Unavailable as error:
+            if before is None and isinstance(error, Unreachable):
+                raise  # most likely the address is wrong
             yield notice(error.message, drawn)
             continue
-        rates = rates_between(before, now)
-        history.append(rates.completed)
-        drawn = page(title, now, rates, history)
+        if before is None:
+            drawn = page(title, now, Rates())
+        else:
+            rates = rates_between(before, now)
+            history.append(rates.completed)
+            drawn = page(title, now, rates, history)
         before = now
         yield drawn

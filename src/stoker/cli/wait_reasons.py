@@ -3,8 +3,9 @@
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from stoker.cli.formatting import lasting, many, now_ms, plain, when
+from stoker.cli.formatting import now_ms, plain, when
 from stoker.cli.queue_snapshot import workers_of
+from stoker.model.wording import lasting, many
 
 if TYPE_CHECKING:
     from stoker import Client

@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli import exit_codes
-from stoker.cli.formatting import columns, many
+from stoker.cli.formatting import columns
 from stoker.cli.parameters import DURATION, examples, is_embedded
+from stoker.model.wording import many
 
 if TYPE_CHECKING:
     from stoker.app.app import App

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli import exit_codes
-from stoker.cli.formatting import columns, facts, lasting, now_ms, terminal_width, when
+from stoker.cli.formatting import columns, facts, now_ms, terminal_width, when
 from stoker.cli.parameters import (
     Family,
     as_json,
@@ -17,10 +17,10 @@ from stoker.cli.parameters import (
     open_client,
     sure,
 )
+from stoker.model.wording import lasting
 
 if TYPE_CHECKING:
-    from stoker.app.graphs.boxes import Box
-    from stoker.model.replies import StepView, WorkflowView
+    from stoker.model.replies import WorkflowView
 
 WIDTH = 120
 """The width of graphs that are not printed to a terminal."""
@@ -82,6 +82,7 @@ def list_(state: str | None, name: str | None, limit: int, url: str | None, tena
 @as_json
 def show(id: int, is_mermaid: bool, svg: Any, url: str | None, tenant: str, is_json: bool) -> None:
     """Draw one workflow, and show its progress."""
+    from stoker.app.graphs.boxes import boxes_of
     from stoker.app.graphs.mermaid import as_mermaid
     from stoker.app.graphs.svg import as_svg
     from stoker.app.graphs.terminal import as_graph, as_list
@@ -120,33 +121,6 @@ def workflow_lines(view: "WorkflowView") -> str:
         ]
     )
     return f"{title}\n{lines}"
-
-
-def boxes_of(view: "WorkflowView") -> "list[Box]":
-    from stoker.app.graphs.boxes import Box
-
-    return [
-        Box(
-            step.name if step.name and step.key.isdigit() else step.key,
-            detail_of(step),
-            step.state,
-            tuple(edge.step for edge in step.after),
-            tuple(edge.step for edge in step.after if edge.on_failure == "continue"),
-        )
-        for step in view.steps
-    ]
-
-
-def detail_of(step: "StepView") -> str:
-    """The queue of a step, and its jobs by state."""
-    if step.open and not step.count:
-        return f"{step.queue}: to be filled"
-    counts = {name: getattr(step.counts, name) for name in step.counts.__struct_fields__}
-    some = [f"{number:,} {name}" for name, number in counts.items() if number]
-    if len(some) == 1 and step.count == 1:
-        return f"{step.queue}: {some[0].partition(' ')[2]}"
-    done = ", ".join(some).replace("completed", "done")
-    return f"{step.queue}, group of {step.count:,}: {done}" if some else step.queue
 
 
 @workflow.command(epilog=examples("stoker workflow cancel 6400 --yes"))

@@ -35,6 +35,9 @@ CHANGES_NO_STATE = READS | of_kind("marks") | at_home("entries")
 class HeldBroker:
     """A broker for an application and the worker that runs its handlers in a test."""
 
+    name = LocalBroker.name
+    lacks = LocalBroker.lacks
+
     def __init__(self, inner: LocalBroker, worker: str) -> None:
         """`worker` is the name of the worker whose pulls are held; pulls of others never wait."""
         self.inner = inner

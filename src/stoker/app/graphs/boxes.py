@@ -1,8 +1,10 @@
 """The steps of a drawing: their text, the look of each state, and merging of similar steps."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
+
+from stoker.model.replies import StepView, WorkflowView
 
 
 @dataclass(frozen=True, slots=True)
@@ -15,6 +17,8 @@ class Box:
     after: tuple[int, ...] = ()
     dashed: tuple[int, ...] = ()
     """The numbers in `after` whose failure is tolerated."""
+    link: str = ""
+    """Where a click on the box leads, in a page."""
 
 
 class StateStyle(NamedTuple):
@@ -71,3 +75,30 @@ def _merged(members: Sequence[Box], place: Mapping[int, int]) -> Box:
     names = ", ".join(box.title for box in members[:MEMBERS_MAX]) + (", …" if len(members) > MEMBERS_MAX else "")
     counts = ", ".join(f"{states.count(one):,} {one}" for one in dict.fromkeys(states))
     return Box(f"{len(members):,} steps: {counts}", names, state, after, dashed)
+
+
+def boxes_of(view: WorkflowView, link: Callable[[StepView], str] | None = None) -> list[Box]:
+    """The steps of a workflow."""
+    return [
+        Box(
+            step.name if step.name and step.key.isdigit() else step.key,
+            detail_of(step),
+            step.state,
+            tuple(edge.step for edge in step.after),
+            tuple(edge.step for edge in step.after if edge.on_failure == "continue"),
+            link(step) if link is not None else "",
+        )
+        for step in view.steps
+    ]
+
+
+def detail_of(step: StepView) -> str:
+    """The queue of a step, and its jobs by state."""
+    if step.open and not step.count:
+        return f"{step.queue}: to be filled"
+    counts = {name: getattr(step.counts, name) for name in step.counts.__struct_fields__}
+    some = [f"{number:,} {name}" for name, number in counts.items() if number]
+    if len(some) == 1 and step.count == 1:
+        return f"{step.queue}: {some[0].partition(' ')[2]}"
+    done = ", ".join(some).replace("completed", "done")
+    return f"{step.queue}, group of {step.count:,}: {done}" if some else step.queue

@@ -21,10 +21,11 @@ DARK = ".page{fill:#161b22}.name{fill:#e6edf3}.more{fill:#aab4c0}.line{stroke:#8
 )
 
 
-def as_svg(boxes: Sequence[Box], title: str = "") -> str:
+def as_svg(boxes: Sequence[Box], title: str = "", *, styled: bool = True) -> str:
+    """A picture. Not `styled`, it leaves the colours of dark pages to the stylesheet of the page that it stands in."""
     if max(map(len, layers_of(boxes)), default=0) > LAYER_BOXES_MAX:
         boxes = merge_alike(boxes)
-    return Picture(boxes).text(title or "workflow")
+    return Picture(boxes).text(title or "workflow", styled=styled)
 
 
 class Picture:
@@ -41,14 +42,14 @@ class Picture:
             left += width + GAP_X
         self.width, self.height = left - GAP_X + MARGIN, self.layout.size + 2 * MARGIN
 
-    def text(self, title: str) -> str:
+    def text(self, title: str, *, styled: bool) -> str:
         size = f'width="{self.width:.0f}" height="{self.height:.0f}"'
         spots = list(enumerate(self.layout.spots))
         parts = [
             f'<svg xmlns="http://www.w3.org/2000/svg" {size} viewBox="0 0 {self.width:.0f} {self.height:.0f}"'
             ' font-family="ui-sans-serif, system-ui, sans-serif">',
             f"<title>{escape(title)}</title>",
-            f"<style>@media (prefers-color-scheme: dark){{{DARK}}}</style>",
+            *([f"<style>@media (prefers-color-scheme: dark){{{DARK}}}</style>"] if styled else []),
             '<defs><marker id="tip" viewBox="0 0 8 8" refX="7" refY="4" markerWidth="7" markerHeight="7" orient="auto">'
             f'<path class="tip" d="M0 0 L8 4 L0 8 z" fill="{LINE}"/></marker></defs>',
             f'<rect class="page" {size} rx="10" fill="#ffffff"/>',
@@ -107,10 +108,11 @@ def _drawn(box: Box, top: int, left: float, right: float) -> str:
     title, detail = escape(shorten(box.title, TEXT_CHARS)), escape(shorten(box.detail, TEXT_CHARS))
     at = f'y="{top + (20 if detail else 28)}" font-size="13"'
     more = f'<text class="more" x="{left + 12:.1f}" y="{top + 36}" font-size="11" fill="#555">{detail}</text>'
-    return (
+    drawn = (
         f'<g><rect class="{state}" x="{left:.1f}" y="{top}" width="{right - left:.1f}" height="{BOX_HEIGHT}"'
         f' rx="8" fill="{fill}" stroke="{line}" stroke-width="1.4"/>'
         f'<text class="{state}-sign" x="{left + 12:.1f}" {at} fill="{line}">{look.sign}</text>'
         f'<text class="name" x="{left + 30:.1f}" {at} font-weight="600" fill="#222">{title}</text>'
         f"{more if detail else ''}</g>"
     )
+    return f'<a href="{escape(box.link)}">{drawn}</a>' if box.link else drawn
