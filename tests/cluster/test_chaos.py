@@ -153,14 +153,17 @@ class ClusterScene(Scene):
         self.beginning[-1].start()
 
     def kill_process(self) -> None:
-        os.kill(self.chance.choice(self._node().children), signal.SIGKILL)
+        """All processes of a node may be between two lives: they end when PostgreSQL does."""
+        node = self._node()
+        until(lambda: self._kill_child(node), f"a process of {node.name}", PATIENCE_S)
+
+    def _kill_child(self, node: ClusterNode) -> bool:
+        children = node.children
+        return bool(children) and sent(self.chance.choice(children), signal.SIGKILL)
 
     def stop_node(self) -> None:
         """It sleeps beyond its lease and goes on as if nothing had happened."""
-        node = self._node()
-        stopped = node.all
-        for pid in stopped:
-            os.kill(pid, signal.SIGSTOP)
+        stopped = [pid for pid in self._node().all if sent(pid, signal.SIGSTOP)]
         time.sleep(BEYOND_S)
         for pid in stopped:
             os.kill(pid, signal.SIGCONT)
@@ -214,6 +217,15 @@ DEEDS: dict[str, Callable[[ClusterScene], None]] = {
     "hold what a node says or hears": ClusterScene.hold_one_way,
     "kill a client": ClusterScene.kill_client,
 }
+
+
+def sent(pid: int, number: int) -> bool:
+    """Whether the process was there to get the signal."""
+    try:
+        os.kill(pid, number)
+    except ProcessLookupError:
+        return False
+    return True
 
 
 @contextmanager
