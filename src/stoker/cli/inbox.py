@@ -4,9 +4,7 @@ from typing import Any
 
 import click
 
-from stoker.cli.parameters import DURATION, Family, examples
-
-LEVELS = ("debug", "info", "warning", "error")
+from stoker.cli.parameters import DURATION, Family, examples, logged
 
 
 @click.group(cls=Family)
@@ -63,16 +61,7 @@ def init(url: str | None, is_printed: bool) -> None:
     show_default=True,
     help="engine.request_ttl_ms of the queue. A batch that is older than half of it is set aside, not sent again.",
 )
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="The lowest level to log."
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["plain", "json"]),
-    default="plain",
-    show_default=True,
-    help="The format of log lines.",
-)
+@logged
 def run(
     source: str,
     target: str | None,

@@ -101,6 +101,24 @@ def as_json(command: F) -> F:
     return click.option("--json", "is_json", is_flag=True, help="Print one JSON document, for programs.")(command)
 
 
+def logged(command: F) -> F:
+    """The options of a command that keeps running and logs."""
+    command = click.option(
+        "--log-format",
+        type=click.Choice(["plain", "json"]),
+        default="plain",
+        show_default=True,
+        help="The format of log lines.",
+    )(command)
+    return click.option(
+        "--log-level",
+        type=click.Choice(["debug", "info", "warning", "error"]),
+        default="info",
+        show_default=True,
+        help="The lowest level to log.",
+    )(command)
+
+
 def destroying(command: F) -> F:
     """The options of a command that removes something for good."""
     command = click.option("--yes", "-y", is_flag=True, help="Do it without asking.")(command)

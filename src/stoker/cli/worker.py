@@ -9,15 +9,13 @@ import click
 
 from stoker.cli import exit_codes
 from stoker.cli.formatting import columns
-from stoker.cli.parameters import DURATION, examples, is_embedded
+from stoker.cli.parameters import DURATION, examples, is_embedded, logged
 from stoker.model.wording import many
 
 if TYPE_CHECKING:
     from stoker.app.app import App
 
 log = logging.getLogger("stoker.worker")
-
-LEVELS = ("debug", "info", "warning", "error")
 
 
 @click.command(
@@ -74,16 +72,7 @@ LEVELS = ("debug", "info", "warning", "error")
 @click.option("--no-schedules", is_flag=True, help="Do not register the app's schedules with the queue.")
 @click.option("--check", is_flag=True, help="Check jobs, schedules and settings, print the jobs, and exit.")
 @click.option("--log-jobs", is_flag=True, help="Log a line for each job that ends, at level info.")
-@click.option(
-    "--log-level", type=click.Choice(LEVELS), default="info", show_default=True, help="The lowest level to log."
-)
-@click.option(
-    "--log-format",
-    type=click.Choice(["plain", "json"]),
-    default="plain",
-    show_default=True,
-    help="The format of log lines.",
-)
+@logged
 def worker(
     target: str,
     url: str | None,
