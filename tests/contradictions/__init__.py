@@ -5,6 +5,5 @@ built yet is named in `LATER` with that part; the test comes with it.
 """
 
 LATER = {
-    "F28": "benchmarks: figures in the text are those of the tables",
     "C10": "fairness: a weighted draw beside strict priorities",
 }

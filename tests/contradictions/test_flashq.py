@@ -637,6 +637,18 @@ def test_f8_what_was_not_measured_is_not_claimed(words: str):
     assert [page.name for page in PAGES if re.search(words, page.read_text(), re.IGNORECASE)] == []
 
 
+RATE = re.compile(r"\d[\d,.]* (?:k )?(?:jobs|pushes|events|rows)(?:/s| a second)\b|\d[\d,.]* times faster")
+MEASURED = re.compile(r"python -m benchmarks|make bench|stoker bench")
+
+
+def test_f28_a_page_with_figures_says_how_to_measure_them():
+    """The abstract had 57 times where the table had 58, and neither said how to measure it again."""
+    pages = {page: page.read_text() for page in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]}
+    with_figures = {page for page, text in pages.items() if RATE.search(text)}
+    assert len(with_figures) > 3
+    assert [page.name for page in with_figures if not MEASURED.search(pages[page])] == []
+
+
 def test_f29_no_codec_is_said_to_be_smaller_because_that_depends_on_the_payload():
     """ "3-5x faster, 40 % smaller" had no source: texts do not shrink, numbers do."""
     text, numbers = {"body": "dear ada, " * 50}, {"values": [number * 1_001 for number in range(100)]}
