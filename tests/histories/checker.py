@@ -259,8 +259,8 @@ class Checker:
             self._stages[command.transaction][command.stage] = list(options)
             self._unstaged.add((command.transaction, command.stage))
         else:
-            self._asked |= options.keys()
-            self._gone -= options.keys()
+            self._asked.update(options)  # `|=` with the keys of a dict copies the whole set
+            self._gone.difference_update(options)
 
     def _intend_settling(self, asked: Asked, command: Settling) -> None:
         pairs = tokens_of(command)
