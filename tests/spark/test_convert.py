@@ -108,7 +108,7 @@ if SOAKS:
         shutil.copytree(old, tmp_path / "whole")
         total = traced_to(0, "convert", tmp_path / "whole")
         assert total is not None
-        assert check_kills(traced_to, total // 60, past, old, tmp_path / "lake") > 30
+        assert check_kills(traced_to, 1 + total // 1_000, past, old, tmp_path / "lake") > 20
 
 
 def check_kills(kill: Callable[..., int | None], more: int, past: Past, old: Path, path: Path) -> int:
