@@ -62,10 +62,11 @@ def put(tables: Tables, number: int, at: datetime = NOON, *, stream: str = STREA
     return tables.table("bronze").commit(change, taken(batch, *span(number), is_empty=False, may_skip=False))
 
 
-def derive(tables: Tables, number: int, at: datetime = NOON, *, stream: str = STREAM) -> bool:
+def derive(tables: Tables, number: int, at: datetime = NOON, *, stream: str = STREAM, tenant: str = "default") -> bool:
     """The same events in `jobs`."""
     batch = Batch(stream, number)
-    return tables.table("jobs").commit(Change(stored(tables, "jobs", batch, [events(number, at)])), derived(batch))
+    files = stored(tables, "jobs", batch, [events(number, at, tenant)])
+    return tables.table("jobs").commit(Change(files), derived(batch))
 
 
 def finished(tables: Tables, number: int, at: datetime = NOON, *, stream: str = STREAM) -> None:

@@ -1,6 +1,7 @@
 """Few files of many, and the same numbers before, meanwhile and afterwards."""
 
 import json
+import logging
 import os
 import shutil
 import threading
@@ -27,8 +28,9 @@ from stoker.spark.lake.layout import Lake
 from stoker.spark.lake.table import Batch, LiveFile
 from tests.spark.conftest import Past
 from tests.spark.lake_rows import NOON, ROWS, STREAM, count, finished, put
-from tests.spark_cluster.plain_lake import all_contents
+from tests.spark_cluster.plain_lake import all_contents, snapshots
 
+log = logging.getLogger(__name__)
 SOAK = os.environ.get("STOKER_SOAK") == "1"
 
 
@@ -168,11 +170,17 @@ def test_readers_beside_a_stream_and_compactions_see_whole_batches(spark: SparkS
         finally:
             over.set()
         total = written.result() + 1
+        reads = {rows.__name__: len(found.result()) for rows, found in zip(readers, counts, strict=True)}
+        log.warning("%s reads beside %s batches and %s compactions", reads, total, compactions)
         for found in counts:
             assert all(rows % ROWS == 0 for rows in found.result())
             assert found.result() == sorted(found.result())
             assert found.result()[-1] <= total * ROWS
     assert [rows() for rows in readers] == [total * ROWS] * len(readers)
+    versions = snapshots(table)
+    log.warning("%s versions", len(versions))
+    for one in versions:
+        assert DeltaTable(str(table), version=one.version).to_pyarrow_dataset().count_rows() == ROWS * (one.batch + 1)
 
 
 @pytest.fixture

@@ -11,6 +11,8 @@ PROGRAM = """
 import sys
 import stoker.spark
 from pyspark.sql import SparkSession
+from stoker.model.errors import InvalidRequest
+from stoker.spark.lake import running
 from stoker.spark.starting import LOCAL, SETTINGS, prepare
 
 url = sys.argv[1]
@@ -25,6 +27,10 @@ print("pushed", events.where("event = 'pushed' and queue = 'mail'").count())
 rows = events.where("event = 'pushed'").selectExpr("job", "queue AS came_from")
 rows.write.format("stoker").mode("append").option("url", url).option("queue", "copies").save()
 print("worked", stoker.spark.process(spark, "sms", lambda texts: list(map(len, texts)), url=url, slots=1).completed)
+try:
+    running.run(spark, sys.argv[2], {"url": url})
+except InvalidRequest as error:
+    print("refused:", error.message)
 spark.stop()
 """
 
@@ -35,9 +41,11 @@ def test_a_connect_session_reads_writes_and_works(tmp_path: Path):
         queue.push_batch("mail", [b"x"] * 5)
         queue.push_batch("sms", [b"y"] * 2)
         free = os.environ | {"SPARK_TESTING": "1"}  # any free port, and not the one that everybody has
-        command = [sys.executable, "-c", PROGRAM, url]
+        command = [sys.executable, "-c", PROGRAM, url, str(tmp_path / "lake")]
         done = subprocess.run(command, env=free, capture_output=True, text=True, check=False)
         assert done.returncode == 0, done.stderr
         assert "pushed 5" in done.stdout
         assert "worked 2" in done.stdout
+        assert "refused: a lake is filled by a session with a JVM of its own" in done.stdout
+        assert not (tmp_path / "lake").exists()
         assert queue.get_counts("copies").waiting == 7

@@ -5,7 +5,6 @@ import shutil
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,11 +12,12 @@ from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from stoker.cli.main import stoker
-from stoker.spark.lake import running, writing
+from stoker.spark.lake import running
 from stoker.spark.lake.convert import convert
-from stoker.spark.lake.files import Files
 from stoker.spark.lake.layout import LAYERS, Lake, NoLake, OldLake, Tables
+from tests.soaking import SOAKS
 from tests.spark.conftest import Past
+from tests.spark.killing import killed_at, traced_to
 from tests.spark.life import TENANTS
 from tests.spark.old_lake import write_old_lake
 from tests.spark_cluster.plain_lake import newest
@@ -95,59 +95,31 @@ def test_a_lake_without_its_checkpoint_goes_on_after_its_last_events(past: Past,
     assert all(found[shard] <= ends[shard] for shard in found)
 
 
-class Killed(BaseException):
-    """The process ends here."""
+def test_a_conversion_that_is_killed_anywhere_and_run_again_gives_an_equal_lake(past: Past, old: Path, tmp_path: Path):
+    """In one lake, each run is killed some steps later than the one before, until one comes to its end."""
+    kills = check_kills(killed_at, 3, past, old, tmp_path / "lake")
+    assert kills > 5
 
 
-class Countdown:
-    """Ends a conversion at its nth step: before or after a file is written, moved or removed, or a commit is made."""
+if SOAKS:
 
-    def __init__(self, patch: pytest.MonkeyPatch, steps: int) -> None:
-        self.left = steps
-        for place, name in (
-            (Files, "move"),
-            (Files, "remove"),
-            (Files, "write_json"),
-            (Files, "open_new"),
-            (DeltaTable, "create_write_transaction"),
-            (DeltaTable, "create"),
-        ):
-            patch.setattr(place, name, self.counted(getattr(place, name)))
-        patch.setattr(writing.FileWriter, "_close", self.counted(writing.FileWriter._close))
-
-    def counted(self, method: Callable[..., Any]) -> Callable[..., Any]:
-        def step(*given: Any, **named: Any) -> Any:
-            self.tick()
-            result = method(*given, **named)
-            self.tick()
-            return result
-
-        return step
-
-    def tick(self) -> None:
-        self.left -= 1
-        if self.left == 0:
-            raise Killed
+    def test_a_conversion_that_is_killed_between_any_two_requests_to_the_system(past: Past, old: Path, tmp_path: Path):
+        """Also inside of delta-rs."""
+        shutil.copytree(old, tmp_path / "whole")
+        total = traced_to(0, "convert", tmp_path / "whole")
+        assert total is not None
+        assert check_kills(traced_to, 1 + total // 1_000, past, old, tmp_path / "lake") > 20
 
 
-def test_a_conversion_that_is_killed_anywhere_and_run_again_gives_an_equal_lake(
-    past: Past, old: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
-    """In one lake, the nth run is killed at its nth step, until one comes to its end; another is killed at all steps of
-    the last part, where names change.
-    """
-    wanted = rows_of(past.path)
-    path = tmp_path / "lake"
+def check_kills(kill: Callable[..., int | None], more: int, past: Past, old: Path, path: Path) -> int:
+    """How often it was killed."""
     shutil.copytree(old, path)
     kills = 0
-    while (path / "lake.json").exists():
-        kills += 3
-        with monkeypatch.context() as patch:
-            Countdown(patch, kills)
-            try:
-                convert(str(path))
-            except Killed:
-                pass
-    assert kills > 15
-    assert rows_of(path) == wanted
+    while kill((kills + 1) * more, "convert", path) is None:
+        kills += 1
+        if not (path / "lake.json").exists():  # everything is done, and it could not say so
+            break
+    assert not (path / "lake.json").exists()
+    assert rows_of(path) == rows_of(past.path)
     assert newest(path / "bronze").applications["stoker/convert/end"] == 1
+    return kills

@@ -13,7 +13,7 @@ from stoker.spark.lake.layout import LakeElsewhere, Tables, derived
 from stoker.spark.lake.table import Batch, Change, FileMissing, TableChanged, live_files, maintained
 from tests.mutants.planting import Edit, planted_here
 from tests.spark.lake_rows import NOON, ROWS, SCHEMA, STREAM, count, derive, events, finished, put, stored
-from tests.spark_cluster.plain_lake import snapshots
+from tests.spark_cluster.plain_lake import newest, snapshots
 
 OTHER = "ffff0000-0000-0000-0000-000000000000"
 
@@ -231,15 +231,29 @@ def test_history_and_status_tell_of_batches_and_maintenance(tables: Tables):
     assert datetime.fromisoformat(status["layers"][0]["newest"]) == NOON + timedelta(days=1, minutes=9)
 
 
-def test_every_version_has_whole_batches(tables: Tables, tmp_path: Path):
-    """As our own reader of the log sees it, and as deltalake does; also after a checkpoint of the log."""
+def test_every_version_within_retention_has_whole_batches(tables: Tables, tmp_path: Path):
+    """As our own reader of the log sees it, and as deltalake does: after a checkpoint of the log, files that were
+    merged, a day that expired, and a vacuum.
+    """
+    place = tmp_path / "lake" / "bronze"
     for number in range(6):
-        finished(tables, number)
+        finished(tables, number, NOON + timedelta(days=number // 3))
+        if number == 1:
+            old = tables.view(["bronze"])["bronze"].files
+            merged = stored(tables, "bronze", Batch("merged", 0), [events(0), events(1)])
+            change = Change(merged, old, changes_data=False)
+            assert tables.table("bronze").commit(change, maintained({file.path for file in old}))
         if number == 3:
             tables.table("bronze").open().create_checkpoint()
-    for one in snapshots(tmp_path / "lake" / "bronze"):
-        rows = DeltaTable(str(tmp_path / "lake" / "bronze"), version=one.version).to_pyarrow_dataset()
-        assert rows.count_rows() == ROWS * (one.batch + 1)
+    upkeep.expire(tables, timedelta(0), ["bronze"], NOON + timedelta(days=1))
+    expired = newest(place).version
+    assert [one.files for one in upkeep.vacuum(tables)] == [0, 0]
+    finished(tables, 6, NOON + timedelta(days=1))
+    for one in snapshots(place):
+        rows = DeltaTable(str(place), version=one.version).to_pyarrow_dataset()
+        first = 3 if one.version >= expired else 0
+        wanted = range(first * ROWS + 1, (one.batch + 1) * ROWS + 1)
+        assert sorted(rows.to_table(columns=["sequence"])["sequence"].to_pylist()) == list(wanted)
         assert {Path(file).name for file in rows.files} == {Path(file).name for file in one.files}
 
 

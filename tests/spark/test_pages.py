@@ -12,6 +12,7 @@ from stoker.cli.main import stoker
 from stoker.spark.lake.quarantine import corrupt
 from stoker.spark.lake.running import STEPS
 from stoker.spark.tables import EVENTS, PAYLOAD, PAYLOAD_ERROR, PAYLOAD_RAW, spark_schema
+from tests.spark.conftest import Past
 
 PAGES = Path(__file__).parent.parent.parent / "docs" / "pipeline"
 FENCED = re.compile(r"^```(?P<language>python|sh)\n(?P<code>.*?)^```$", re.MULTILINE | re.DOTALL)
@@ -53,6 +54,12 @@ def test_the_page_about_workers_runs(spark: SparkSession, tmp_path: Path, monkey
 
 def test_the_page_about_reading_runs(spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     run_page("reading.md", tmp_path, monkeypatch)
+
+
+def test_the_examples_for_other_engines_run(past: Past, monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.chdir(past.path.parent)
+    (found,) = FENCED.finditer((PAGES / "tables.md").read_text())
+    exec(compile(found["code"], "tables.md", "exec"), {})
 
 
 def test_every_column_of_a_lake_is_told(spark: SparkSession):

@@ -17,7 +17,7 @@ import stoker.spark
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
 from stoker.spark.sink import BatchWriter, write_options
-from stoker.spark.staging import WriteFailed
+from stoker.spark.staging import StageResult, WriteFailed
 
 
 def pulled(queue: Client, name: str) -> Counter[bytes]:
@@ -72,6 +72,20 @@ def test_a_write_under_the_same_name_changes_nothing(spark: SparkSession, url: s
     assert pulled(queue, "mail") == numbers(100)
     write(rows(spark, 100), url, queue="mail", txnAppId="nightly", txnVersion="8")
     assert pulled(queue, "mail") == numbers(100)
+
+
+def test_a_write_under_a_finished_name_does_not_ask_for_rows(spark: SparkSession, url: str, queue: Client):
+    given = {"url": url, "queue": "mail", "txnAppId": "nightly", "txnVersion": "7"}
+    write(rows(spark, 10), **given)
+    asked: list[str] = []
+
+    def computed() -> Iterator[pa.RecordBatch]:
+        asked.append("for rows")
+        yield from ()
+
+    done = BatchWriter(write_options(given), StructType().add("payload", "string")).write(computed())
+    assert isinstance(done, StageResult)
+    assert (done.stage, asked) == (None, [])
 
 
 def failing(frame: DataFrame, attempts: int) -> DataFrame:

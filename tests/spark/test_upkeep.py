@@ -7,14 +7,17 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
+from deltalake import DeltaTable
 from pyspark.sql import SparkSession
 
 from stoker.cli.main import stoker
 from stoker.spark.lake.forgetting import BatchUnderWay, forget
 from stoker.spark.lake.layout import LAYERS, Lake
+from stoker.spark.lake.table import Batch
 from tests.spark.conftest import Past
-from tests.spark.lake_rows import NOON, ROWS, finished, put
+from tests.spark.lake_rows import NOON, ROWS, STREAM, derive, finished, put
 from tests.spark.test_lake import undo
+from tests.spark_cluster.plain_lake import all_contents
 
 
 def said(*words: str) -> Any:
@@ -59,6 +62,34 @@ def test_a_tenant_is_not_half_forgotten_while_a_batch_is_under_way(spark: SparkS
     assert forget(lake, "unknown").rows == {}
     with pytest.raises(BatchUnderWay, match="may have rows of acme"):
         forget(lake, "acme")
+
+
+def test_a_tenant_is_forgotten_by_the_next_run_after_one_that_died(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Before and after the commit of each table. Until then its rows are all there."""
+    lake = Lake(spark, str(tmp_path / "lake"))
+    for number, tenant in enumerate(("default", "acme")):
+        put(lake, number, tenant=tenant)
+        derive(lake, number, tenant=tenant)
+        lake.finish(Batch(STREAM, number))
+    commit = DeltaTable.create_write_transaction
+    for number, does_commit in enumerate((False, True, False, True)):
+
+        def die(*given: Any, does_commit: bool = does_commit, **named: Any) -> None:
+            if does_commit:
+                commit(*given, **named)
+            raise KeyboardInterrupt
+
+        with monkeypatch.context() as patch:
+            patch.setattr(DeltaTable, "create_write_transaction", die)
+            with pytest.raises(KeyboardInterrupt):
+                forget(lake, "acme")
+        done = (number + 1) // 2
+        rows = [all_contents(tmp_path / "lake", layer).total() for layer in ("bronze", "jobs")]
+        assert rows == [ROWS if table < done else 2 * ROWS for table in range(2)]
+    assert forget(lake, "acme", now=True).rows == {}
+    assert rows_by_tenant(lake) == {layer: {"default": ROWS} for layer in ("bronze", "jobs")}
 
 
 def test_commands_without_spark_tell_of_the_tables(past: Past, tmp_path: Path):

@@ -8,17 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.parameters import as_json, echo_json, examples
-from stoker.cli.pipeline_options import LAKE
-from stoker.model.errors import NotFound
-
 if TYPE_CHECKING:
     from stoker.spark.lag import Lag
     from stoker.spark.options import ReadOptions
 
 EVERY_S = 5.0
-AGAIN_MS = 30_000
-"""The file is written again after this time, even if nothing has changed."""
 log = logging.getLogger(__name__)
 
 GAUGES = {
@@ -91,7 +85,7 @@ class LagFile:
         self._last: Lag | None = None
 
     def tell(self, lag: "Lag") -> None:
-        from stoker.spark.lag import FILE
+        from stoker.spark.lag import AGAIN_MS, FILE
 
         if self._last is None or lag.shards != self._last.shards or lag.at - self._last.at >= AGAIN_MS:
             self._write(FILE, lag.as_json())
@@ -133,20 +127,3 @@ class LagMetrics:
             thread.join()
 
         return end
-
-
-@click.command("lag", epilog=examples("stoker pipeline lag", "stoker pipeline lag --lake /data/lake --json"))
-@LAKE
-@as_json
-def lag_command(lake: str, is_json: bool) -> None:
-    """Show how far `stoker pipeline stream` is behind the queue, as it measured last."""
-    from stoker.spark.lag import lines, read_lag
-
-    told = read_lag(lake)
-    if told is None:
-        raise NotFound(f"the lake at {lake} has no lag: `stoker pipeline stream` measures it while it runs")
-    if is_json:
-        echo_json(told)
-        return
-    for line in lines(told):
-        click.echo(line)

@@ -4,14 +4,17 @@ Most of these only change or read the list of a table's files, and start no Spar
 """
 
 from datetime import timedelta
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
-from stoker.cli.parameters import DURATION, as_json, echo_json, examples
+from stoker.cli.parameters import DURATION, as_json, echo_json, examples, look_at, with_token
 from stoker.cli.pipeline_options import LAKE
-from stoker.cli.spark_session import MASTER, spark_at
+from stoker.cli.spark_session import MASTER, by_flags, options_for, spark_at
 from stoker.model.wording import many
+
+if TYPE_CHECKING:
+    from stoker.spark.lake.layout import Tables
 
 NAMES = ("bronze", "attempts", "jobs", "minutes", "failures", "workers", "schedules", "quarantine")
 LAYER = click.option(
@@ -143,22 +146,55 @@ def history(layers: tuple[str, ...], limit: int, lake: str, is_json: bool) -> No
         click.echo(f"{one['at']}  {one['layer']:<10} {one['version']:>6}  {one['operation']:<8} {more}".rstrip())
 
 
-@click.command(epilog=examples("stoker pipeline status", "stoker pipeline status --lake /data/lake --json"))
+@click.command(epilog=examples("stoker pipeline status", "stoker pipeline status --url tcp://queue:6789 --json"))
 @LAKE
+@click.option(
+    "--url",
+    envvar="STOKER_URL",
+    show_envvar=True,
+    help="Ask this queue how far the lake is behind. [default: show what `stoker pipeline stream` has measured last]",
+)
+@with_token
 @as_json
-def status(lake: str, is_json: bool) -> None:
-    """Show the tables as of the newest batch that all of them have: rows, files, bytes, newest event."""
+def status(lake: str, url: str | None, is_json: bool) -> None:
+    """Show the tables as of the newest batch that all of them have, and how far the lake is behind its queue."""
+    from stoker.spark.lag import lines, read_lag
     from stoker.spark.lake import upkeep
     from stoker.spark.lake.layout import Tables
 
-    found = upkeep.status(Tables(lake))
+    tables = Tables(lake)
+    found = upkeep.status(tables)
     if is_json:
-        echo_json(found)
+        echo_json(found | {"lag": asked(tables, url) if url else read_lag(lake)})
         return
     for one in found["layers"]:
         click.echo(line_of(one))
     ends = ", ".join(f"{shard}: {last}" for shard, last in found["positions"].items())
     click.echo(f"last record of each shard: {ends or 'none'}")
+    for line in lines(asked(tables, url) if url else read_lag(lake)):
+        click.echo(line)
+
+
+def asked(tables: "Tables", url: str) -> dict[str, Any]:
+    """How far a lake is behind, as its queue says now. It counts what the lake was begun with."""
+    from stoker.spark.lag import measure
+    from stoker.spark.lake.layout import SOURCE
+    from stoker.spark.logs import OffsetsOutOfRange
+    from stoker.spark.options import read_options
+
+    source = tables.told(SOURCE, tenants=list, queues=list, events=list)
+    tenant = (source["tenants"] or ["default"])[0]
+    options = options_for(url, tenant) | {name: ",".join(names) for name, names in source.items() if names}
+    if source["tenants"]:
+        del options["tenant"]
+    ends = tables.positions()
+    if not ends:
+        options["failOnDataLoss"] = "false"  # it has no events yet: the first run begins with those that are kept
+    with look_at(options["url"], tenant):  # a server that is missing says so sooner than to a task
+        try:
+            return measure(read_options(options), ends).as_json()
+        except OffsetsOutOfRange as error:
+            raise OffsetsOutOfRange(f"this lake cannot go on with this queue: {by_flags(error.message)}") from None
 
 
 def line_of(layer: dict[str, Any]) -> str:

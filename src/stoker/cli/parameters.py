@@ -70,9 +70,9 @@ def _remember_token(ctx: click.Context, param: click.Parameter, value: str | Non
     ctx.meta[TOKEN] = value
 
 
-def connected(command: F) -> F:
-    """The options of a command that talks to a queue."""
-    command = click.option(
+def with_token(command: F) -> F:
+    """The token, which `open_client` finds by itself."""
+    return click.option(
         "--token",
         envvar="STOKER_TOKEN",
         show_envvar=True,
@@ -80,9 +80,13 @@ def connected(command: F) -> F:
         callback=_remember_token,
         help="An API token or a JWT for the server. A token in the URL wins.",
     )(command)
+
+
+def connected(command: F) -> F:
+    """The options of a command that talks to a queue."""
     command = click.option(
         "--tenant", envvar="STOKER_TENANT", default="default", show_default=True, help="Act for this tenant."
-    )(command)
+    )(with_token(command))
     return click.option(
         "--url",
         envvar="STOKER_URL",

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from stoker.cli import lake_upkeep
-from stoker.cli.lag_watch import Address, LagFile, LagMetrics, LagWatch, lag_command
+from stoker.cli.lag_watch import Address, LagFile, LagMetrics, LagWatch
 from stoker.cli.parameters import DURATION, Family, as_json, connected, echo_json, examples, look_at
 from stoker.cli.pipeline_options import LAKE, at_least, moment_of
 from stoker.cli.replaying import replay
@@ -75,7 +75,7 @@ def pipeline() -> None:
     """Load the history of a queue into a lake with Spark, and make reports."""
 
 
-for one in (replay, report, lag_command, *lake_upkeep.COMMANDS):
+for one in (replay, report, *lake_upkeep.COMMANDS):
     pipeline.add_command(one)
 
 

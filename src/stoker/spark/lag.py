@@ -6,21 +6,23 @@ the last batch. This module knows the client, but not Spark.
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from stoker.model.wording import many
+from stoker.model.wording import away, lasting, many
 from stoker.spark.backlog import PAGE_BYTES, Limit, count
-from stoker.spark.logs import connected, reaches_for
+from stoker.spark.lake.files import Files
+from stoker.spark.logs import connected, reaches_for, readable_start
 from stoker.spark.options import Offsets, ReadOptions
 
 COUNTED_BYTES = 16 * PAGE_BYTES
 """So much of each log is counted; what lies beyond is estimated from it."""
 FILE = "_lag.json"
 """The file of a lake with the lag that its stream has measured last."""
+AGAIN_MS = 30_000
+"""The stream writes the file again after this time, even if nothing has changed."""
 
 
 @dataclass(frozen=True)
@@ -66,11 +68,15 @@ class Lag:
 
 
 def measure(options: ReadOptions, positions: Offsets, now: Callable[[], float] = time.time) -> Lag:
-    """Ask the queue what lies after these positions, for a reader with these options."""
+    """Ask the queue what lies after these positions, for a reader with these options.
+
+    Events that the queue has dropped are an error, as they are for the reader, unless `failOnDataLoss` is false.
+    """
     found = []
     with connected(options) as client:
-        for shard, reach in sorted(reaches_for(client, options).items()):
-            after = min(max(positions.get(shard, 0), reach.lowest - 1), reach.last)
+        known = reaches_for(client, options)
+        for shard, after in sorted(readable_start(options, positions, known, tell=False).items()):
+            reach = known[shard]
             counted = count(client, options, shard, after, reach.last, Limit(0, COUNTED_BYTES))
             seen, left = counted.reached - after, reach.last - counted.reached
             events = counted.events + (round(counted.events * left / seen) if left else 0)
@@ -81,25 +87,25 @@ def measure(options: ReadOptions, positions: Offsets, now: Callable[[], float] =
 
 def read_lag(lake: str) -> dict[str, Any] | None:
     """What the stream of a lake has measured last; None if there is nothing."""
-    from pyarrow import fs
-
-    place = lake if "://" in lake else os.path.abspath(lake)
-    system, path = fs.FileSystem.from_uri(place)
-    if system.get_file_info(f"{path}/{FILE}").type != fs.FileType.File:
+    files = Files(lake)
+    if not files.exists(FILE):
         return None
-    with system.open_input_stream(f"{path}/{FILE}") as stream:
-        found: dict[str, Any] = json.loads(stream.read())
+    found: dict[str, Any] = files.read_json(FILE)
     return found
 
 
-def lines(told: Mapping[str, Any]) -> Iterable[str]:
+def lines(told: Mapping[str, Any] | None, now: Callable[[], float] = time.time) -> Iterable[str]:
     """The lag as `as_json` has it, for people."""
-    about = "" if told["is_exact"] else "some "
-    age_s = max(0.0, time.time() - told["at"] / 1000)
-    yield f"behind: {about}{many(told['events'], 'event')}, {told['seconds']:.1f} s (measured {age_s:.0f} s ago)"
+    if told is None:
+        yield "behind: not known: --url asks the queue, and `stoker pipeline stream` measures it while it runs"
+        return
+    about, now_ms = "" if told["is_exact"] else "some ", round(now() * 1000)
+    hint = "; no stream has measured it since: --url asks the queue" if now_ms - told["at"] > 2 * AGAIN_MS else ""
+    age = f"measured {away(min(told['at'], now_ms), now_ms)}{hint}"
+    yield f"behind: {about}{many(told['events'], 'event')}, {lasting(told['seconds'] * 1000)} ({age})"
     for each in told["shards"]:
         if each["events"]:
-            yield f"  shard {each['shard']}: {many(each['events'], 'event')}, {each['seconds']:.1f} s"
+            yield f"  shard {each['shard']}: {many(each['events'], 'event')}, {lasting(each['seconds'] * 1000)}"
 
 
 def positions_of(progress: Any) -> Offsets:
