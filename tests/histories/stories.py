@@ -12,10 +12,12 @@ PAGE = 1_000
 
 
 def all_jobs(client: Client) -> Iterator[r.JobView]:
-    after = None
-    while page := client.browse(after=after, limit=PAGE, ascending=True).jobs:
-        yield from page
-        after = page[-1].id
+    """A page may be short, and even empty, although more follow."""
+    after: int | None = 0
+    while after is not None:
+        page = client.browse(after=after, limit=PAGE, ascending=True)
+        yield from page.jobs
+        after = page.next_after
 
 
 def seen_in(client: Client) -> list[Seen]:
