@@ -10,7 +10,7 @@ import psycopg
 from tests.caretaker import CARETAKER
 from tests.ports import kept_port
 from tests.postgres_server import START_S, SUPERUSER, PostgresServer, new_folder, other_user
-from tests.system_packages import find_or_install
+from tests.system_packages import PGBOUNCER, find_or_install
 
 SESSIONS = 3
 """Fewer than a node has connections, so that each statement may get another session."""
@@ -19,7 +19,7 @@ SESSIONS = 3
 @contextmanager
 def pgbouncer(server: PostgresServer) -> Iterator[int]:
     """The port at which it listens. It takes no `options` at the start of a session, as most of them are set up."""
-    program = find_or_install(("pgbouncer",), ("pgbouncer",), "the tests of a pooler")
+    program = find_or_install(PGBOUNCER)
     folder = new_folder("stoker-pgbouncer-")
     with kept_port() as port:
         lines = [

@@ -234,7 +234,13 @@ def show_slowest(shares: Sequence[TestShare]) -> None:
         print(f"{taken[name]:6.0f} s  {name}")
 
 
+def install_programs() -> "subprocess.Popen[bytes]":
+    """Begin to install what tests need and this machine lacks. A test that comes to it earlier waits for it."""
+    return subprocess.Popen([sys.executable, "-m", "tests.system_packages"], cwd=ROOT, stdin=subprocess.DEVNULL)
+
+
 def main() -> int:
+    installing = install_programs()
     compile_all()
     waiting = all_shares()
     running: list[TestShare] = []
@@ -252,6 +258,7 @@ def main() -> int:
             if not share.end():
                 failed.append(share.name)
         time.sleep(0.1)
+    installing.wait()
     words = ("passed", "failed", "error", "skipped")
     totals = {word: sum(share.counts.get(word, 0) for share in ended) for word in words}
     show_slowest(ended)

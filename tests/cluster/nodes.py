@@ -64,7 +64,7 @@ class ClusterNode:
                 line = lines.get(timeout=0.5)
             except queue.Empty:
                 alive = self.process.poll() is None
-                assert alive and time.monotonic() < deadline, f"{self.name} does not serve:\n{self.log}"  # noqa: PT018
+                assert alive and time.monotonic() < deadline, f"{self.name} does not serve:\n{self.last_log}"  # noqa: PT018
                 continue
             name, _, where = line.partition(" ")
             self.where[name] = where.strip()
@@ -72,7 +72,12 @@ class ClusterNode:
 
     @property
     def log(self) -> str:
-        return (self._folder / f"{self.name}.log").read_text()[-6_000:]
+        return (self._folder / f"{self.name}.log").read_text()
+
+    @property
+    def last_log(self) -> str:
+        """Its end, for the text of a failure."""
+        return self.log[-6_000:]
 
     @property
     def children(self) -> list[int]:
@@ -196,7 +201,7 @@ def cluster_of(
         cluster.start()
         yield cluster
     except BaseException:
-        sys.stderr.write("".join(f"--- {node.name}\n{node.log}\n" for node in cluster.nodes))
+        sys.stderr.write("".join(f"--- {node.name}\n{node.last_log}\n" for node in cluster.nodes))
         raise
     finally:
         cluster.close()

@@ -10,7 +10,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +28,7 @@ from tests.histories import scene as scenes
 from tests.histories.checker import Checker
 from tests.histories.scene import PATIENT, Scene
 from tests.histories.workload import QUEUES, SHARDS
+from tests.ports import kept_ports_in_a_row
 from tests.postgres_server import PostgresServer
 from tests.soaking import SOAKS
 
@@ -52,6 +53,7 @@ class ClusterBroker:
         install(direct, SHARDS, SEATS)
         self.proxies = [Proxy(self.postgres.port) for _ in range(NODES)]
         urls = [direct.replace(f":{self.postgres.port}/", f":{proxy.port}/") for proxy in self.proxies]
+        self._kept = ExitStack()
         self.links: list[Proxy] = []
         """On the ways from other nodes to each seat of each node."""
         self.nodes = [
@@ -65,10 +67,8 @@ class ClusterBroker:
 
     def _ways(self) -> list[str]:
         """Where a node listens, and the proxies through which the others reach it."""
-        own, told = listeners_in_a_row(SEATS), listeners_in_a_row(SEATS)
-        ports = [listener.getsockname()[1] for listener in own]
-        for listener in own:
-            listener.close()
+        told = listeners_in_a_row(SEATS)
+        ports = self._kept.enter_context(kept_ports_in_a_row(SEATS))
         self.links += [Proxy(port, listener) for port, listener in zip(ports, told, strict=True)]
         reached = f"cluster.advertise=127.0.0.1:{told[0].getsockname()[1]}"
         return ["--cluster-listen", f"127.0.0.1:{ports[0]}", "--set", reached]
@@ -93,10 +93,11 @@ class ClusterBroker:
                 node.kill()
         for proxy in (*self.proxies, *self.links):
             proxy.close()
+        self._kept.close()
         self.postgres.close()
 
     def said(self) -> str:
-        return "\n".join(f"--- {node.name}\n{node.log}" for node in self.nodes)
+        return "\n".join(f"--- {node.name}\n{node.last_log}" for node in self.nodes)
 
 
 class ClusterScene(Scene):
@@ -166,12 +167,12 @@ class ClusterScene(Scene):
         stopped = [pid for pid in self._node().all if sent(pid, signal.SIGSTOP)]
         time.sleep(BEYOND_S)
         for pid in stopped:
-            os.kill(pid, signal.SIGCONT)
+            sent(pid, signal.SIGCONT)
 
     def end_node(self) -> None:
         """As an operator does it."""
         node = self._node()
-        assert node.stop() == 0, node.log
+        assert node.stop() == 0, node.last_log
         self._begin_again(node)
 
     def restart_postgres(self) -> None:

@@ -139,7 +139,7 @@ def test_a_node_that_is_told_to_stop_hands_its_seats_over(cluster: TestCluster):
     client.push(queue, b"running")
     running = client.pull(queue, 1, lease_ms=300_000)
     jobs = waiting(client)
-    assert node.stop() == 0, node.log
+    assert node.stop() == 0, node.last_log
     rows = {row.seat: row for row in cluster.status().seats}
     assert all(rows[seat].in_order or rows[seat].node not in ("", node.name) for seat in seats)
     assert node.name not in {found.node for found in cluster.status().nodes}, "it has signed off"
@@ -153,6 +153,7 @@ def test_a_node_that_is_told_to_stop_hands_its_seats_over(cluster: TestCluster):
 
 
 def test_status_tells_nodes_seats_and_the_leader(cluster: TestCluster):
+    cluster.until_balanced()
     shown = subprocess.run(command("status", cluster.url, "--json"), capture_output=True, text=True, check=True)
     found = msgspec.json.decode(shown.stdout)
     assert {row["node"] for row in found["nodes"] if row["is_alive"]} == {node.name for node in cluster.nodes}
@@ -179,7 +180,7 @@ def test_a_process_that_does_not_hear_of_every_seat_gives_its_own_back(database:
     try:
         until(lambda: "seat 0 has not heard of seat 1" in node.log, "the complaint")
         until(lambda: not status_of(database).seats[0].node, "the end of its seat")
-        assert "this node takes no seat for 60 s" in node.log
+        until(lambda: "this node takes no seat for 60 s" in node.log, "the reason why it rests")
         assert status_of(database).seats[0].in_order
     finally:
         node.await_served()

@@ -4,15 +4,16 @@ import os
 import re
 import shlex
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
 
 from tests.cluster.nodes import until
+from tests.ports import kept_port
 from tests.postgres_server import fresh_database, shared
 
 ROOT = Path(__file__).parents[2]
@@ -91,18 +92,11 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
     found.close()
 
 
-def free_ports(count: int) -> list[str]:
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [str(one.getsockname()[1]) for one in sockets]
-    for one in sockets:
-        one.close()
-    return ports
-
-
 def test_a_reader_starts_three_nodes_kills_one_and_loses_nothing(shell: Shell):
-    with fresh_database(shared()) as name:
+    with fresh_database(shared()) as name, ExitStack() as kept:
         lines = commands(ROOT / "docs" / "cluster.md", "## Three nodes")
-        for port, free in zip(PORTS, free_ports(len(PORTS)), strict=True):
+        for port in PORTS:
+            free = str(kept.enter_context(kept_port()))
             lines = [line.replace(port, free) for line in lines]
         lines = [line.replace(URL, shared().url(name)) for line in lines]
         pushes = [line for line in lines if line.startswith("stoker push")]

@@ -7,18 +7,19 @@ from pathlib import Path
 from typing import Any
 
 from selenium import webdriver
+from selenium.common.exceptions import WebDriverException
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.support.wait import WebDriverWait
 
-from tests.system_packages import find_or_install
+from tests.system_packages import CHROMIUM, find_or_install
 
-BROWSERS = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "microsoft-edge")
 WAIT_S = 60.0
 AXE = (Path(__file__).parent / "vendor" / "axe.min.js").read_text(encoding="utf-8")
 
 
 @contextmanager
 def browser(profile: Path) -> Iterator[webdriver.Chrome]:
-    path = find_or_install(BROWSERS, ("chromium", "chromium-driver"), "the tests of the dashboard")
+    path = find_or_install(CHROMIUM)
     options = webdriver.ChromeOptions()
     options.binary_location = path
     arguments = (
@@ -57,8 +58,16 @@ class Tab:
     def text(self, selector: str = "main") -> str:
         return str(self.driver.execute_script("return document.querySelector(arguments[0])?.innerText ?? ''", selector))
 
+    def attribute(self, selector: str, name: str) -> str | None:
+        """Asked in one step: a live page may replace an element between two."""
+        script = "return document.querySelector(arguments[0])?.getAttribute(arguments[1]) ?? null"
+        found: str | None = self.driver.execute_script(script, selector, name)
+        return found
+
     def until(self, is_so: Any, message: str = "") -> Any:
-        return WebDriverWait(self.driver, WAIT_S, poll_frequency=0.1).until(lambda _: is_so(), message)
+        """A look may fall into the moment in which one page goes and the next one comes: then it looks again."""
+        waiting = WebDriverWait(self.driver, WAIT_S, poll_frequency=0.1, ignored_exceptions=[WebDriverException])
+        return waiting.until(lambda _: is_so(), message)
 
     def until_text(self, words: str, selector: str = "body") -> None:
         self.until(lambda: words in self.text(selector), f"{words!r} never appeared at {self.driver.current_url}")
@@ -67,17 +76,31 @@ class Tab:
         return self.until(lambda: self.driver.find_elements("css selector", selector), selector)[0]
 
     def click(self, words: str) -> None:
-        """Click the button or the link with these words, and wait for the next page."""
-        found = self.until(
+        """Click the button or the link with these words, and wait for the next page.
+
+        It is found and clicked in one step, because a live page may replace it between two.
+        """
+        self.until(
             lambda: self.driver.execute_script(
-                "return [...document.querySelectorAll('button, a')]"
-                ".find(e => e.innerText.trim().replace('…', '') === arguments[0]) ?? null",
+                "if (window.isOld) return true;"
+                "const found = [...document.querySelectorAll('button, a')]"
+                ".find(e => e.innerText.trim().replace('…', '') === arguments[0]);"
+                "if (!found) return false;"
+                "window.isOld = true; found.click(); return true",
                 words,
             ),
             words,
         )
-        self.driver.execute_script("window.isOld = true; arguments[0].click()", found)
         self.until(lambda: self.driver.execute_script("return !window.isOld && document.readyState === 'complete'"))
+
+    def press(self, keys: str) -> None:
+        """Press keys where the focus is, on a page whose scripts run."""
+        self.until(lambda: self.driver.execute_script("return document.readyState === 'complete'"))
+        ActionChains(self.driver).send_keys(keys).perform()
+
+    def leave(self) -> None:
+        """Leave the page: nothing on it happens any more, and nothing complains any more."""
+        self.driver.get("about:blank")
 
     def fill(self, selector: str, text: str) -> None:
         element = self.find(selector)

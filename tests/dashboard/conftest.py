@@ -8,8 +8,16 @@ import pytest
 
 from stoker.server.auth.settings import AuthSettings
 from stoker.server.auth.tokens import create_token
+from stoker.server.dashboard.pages import bulk, jobs
 from tests.dashboard.chromium import Tab, browser
 from tests.http.support import HttpServer
+
+
+@pytest.fixture(autouse=True)
+def counts_to_the_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Pages stop counting jobs after a moment. The moment is long here, so that a slow machine counts them all."""
+    monkeypatch.setattr(bulk, "PREVIEW_S", 60.0)
+    monkeypatch.setattr(jobs, "COUNT_S", 60.0)
 
 
 @pytest.fixture
@@ -60,4 +68,4 @@ def tab(chromium: Tab, server: HttpServer) -> Iterator[Tab]:
     chromium.problems()
     yield chromium
     assert chromium.problems() == []
-    chromium.driver.get("about:blank")
+    chromium.leave()

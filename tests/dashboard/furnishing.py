@@ -12,7 +12,7 @@ from stoker.model.options import Options, RateLimit
 from stoker.model.schedules import Schedule
 from stoker.model.workers import WORKER_KEYS, WorkerView
 from stoker.model.workflows import Edge, Step
-from tests.http.support import HttpServer
+from tests.http.support import HttpServer, wait_until
 
 
 class Furnished(msgspec.Struct):
@@ -103,6 +103,7 @@ def furnish(server: HttpServer, word: str = "plain", tenant: str = "default") ->
     ask(c.PutSchedule("reports", label, Schedule(cron="0 6 * * *", payload=payload, options=plain)))
     ask(c.RunSchedule("reports", label))
     ask(c.StartBulk("b1", "promote", JobFilter(tag=word)))
+    wait_until(server, lambda: server.broker.execute(tenant, c.GetBulk("b1")).state == "done")  # pages tell of it
     now = round(time.time() * 1_000)
     view = WorkerView(
         id=word,

@@ -17,11 +17,17 @@ from tests.postgres.seat import SMALL, Seat, carried_out, copied, outcome
 Story = Callable[[str, pytest.MonkeyPatch], None]
 
 
+def forget_time(seat: Seat, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its lease is not renewed, and does not end: however slow the machine is, the owner acts as if it had the seat."""
+    monkeypatch.setattr(seat.store.lease, "_renew", lambda: None)
+    monkeypatch.setattr(seat.store.lease, "_valid_until", float("inf"))
+
+
 def a_stale_owner_is_refused(url: str, monkeypatch: pytest.MonkeyPatch) -> None:
     carried_out(url, "ALTER TABLE log_model DROP CONSTRAINT log_model_pkey")  # the fence alone must hold
     old = Seat(url)
     kept = old.push(3)
-    monkeypatch.setattr(old.store.lease, "_renew", lambda: None)  # it does not hear that it has lost the seat
+    forget_time(old, monkeypatch)  # nor does it hear that it has lost the seat
     new = Seat(url, instead_of=old)
     later = new.push(2)
     assert isinstance(outcome(lambda: old.push()), (Unknown, Unavailable))
@@ -39,7 +45,7 @@ def an_append_in_flight_is_read_by_the_next_owner(url: str, monkeypatch: pytest.
     from stoker.journal.postgres import store
 
     old = Seat(url)
-    monkeypatch.setattr(old.store.lease, "_renew", lambda: None)
+    forget_time(old, monkeypatch)
     real, late = store._recovered, list[int]()
 
     def slowly(*given: object) -> object:

@@ -340,4 +340,5 @@ def test_the_history_of_all_processes_is_one_and_outlives_them(tmp_path: Path):
     with serving(tmp_path) as server, stoker.connect(server.url) as client:
         assert sum(point.pushed for point in client.get_history()) == 10
         for name in QUEUES.values():
-            assert [point.pushed for point in client.get_history(name)] == [5]
+            pushed = [point.pushed for point in client.get_history(name)]
+            assert [number for number in pushed if number] == [5]  # a minute that ended meanwhile is a point, too

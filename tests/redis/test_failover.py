@@ -6,13 +6,14 @@ The replica takes over the address of its master, as behind a name that is moved
 import logging
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import pytest
 
 import stoker
 from stoker.model.errors import LostLease, NotFound
 from stoker.model.ids import STEP
+from tests.ports import kept_port
 from tests.redis.conftest import MakeServer
 from tests.redis.servers import RedisServer
 
@@ -99,10 +100,16 @@ def test_after_a_failover_two_leases_can_be_valid_and_their_tokens_differ(pair: 
         queue.ack(job, second.token)
 
 
-def test_a_replica_that_is_not_promoted_yet_is_waited_for(make_server: MakeServer):
+@pytest.fixture
+def port() -> Iterator[int]:
+    with kept_port() as port:
+        yield port
+
+
+def test_a_replica_that_is_not_promoted_yet_is_waited_for(make_server: MakeServer, port: int):
     """A real replica, with a real promotion."""
     master = make_server("redis")
-    port = free_tcp_port(master)
+    listen_too(master, port)
     replica = make_server("redis", "--replicaof", "127.0.0.1", str(port))
     with replica.client() as client, stoker.connect(master.url + "?retry_s=60") as queue:
         job = queue.push("q", b"x").id
@@ -119,12 +126,8 @@ def test_a_replica_that_is_not_promoted_yet_is_waited_for(make_server: MakeServe
         assert queue.broker.losses == 0  # type: ignore[attr-defined]
 
 
-def free_tcp_port(server: RedisServer) -> int:
+def listen_too(server: RedisServer, port: int) -> None:
     """Let the server listen on a port, too, for its replica."""
-    from tests.redis.test_server_away import free_port
-
-    port = free_port()
     server.kill()
     server.options = ("--port", str(port), "--bind", "127.0.0.1")
     server.start()
-    return port

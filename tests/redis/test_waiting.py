@@ -144,7 +144,7 @@ def test_a_rate_that_one_pull_has_used_up_lets_the_next_go_on_in_time(server: Re
         began = time.monotonic()
         producer.push_batch("q", [b"1", b"2", b"3"], lease_ms=600_000)
         assert [future.result(SOON_S).runs[0].payloads for future in futures] == [[b"1"], [b"2"], [b"3"]]
-        assert time.monotonic() - began >= 0.4
+        assert time.monotonic() - began >= 0.399  # Redis counts in whole milliseconds
 
 
 def test_calls_of_an_event_loop_wait_for_their_turn(server: RedisServer):
@@ -154,7 +154,7 @@ def test_calls_of_an_event_loop_wait_for_their_turn(server: RedisServer):
         queue = await stoker.aio.connect(server.url + NET + "&calls_max=3&timeout_s=60")
         await queue.push("q", b"first")
         with server.client() as admin:
-            admin.execute_command("CLIENT", "PAUSE", 1_000, "ALL")
+            admin.execute_command("CLIENT", "PAUSE", 60_000, "WRITE")
         pushes = [asyncio.create_task(queue.push("q", b"%d" % number)) for number in range(50)]
         stream = next(iter(queue.broker._streams.values()))  # type: ignore[attr-defined]
         await until_async(lambda: len(stream._link._waiting) == 3, "three are sent")
@@ -162,6 +162,8 @@ def test_calls_of_an_event_loop_wait_for_their_turn(server: RedisServer):
             await asyncio.sleep(0)
             assert len(stream._link._waiting) <= 3
         pushes[4].cancel()
+        with server.client() as admin:
+            admin.execute_command("CLIENT", "UNPAUSE")
         await asyncio.gather(*pushes, return_exceptions=True)
         delivery = await queue.pull("q", 100)
         told = [payload for run in delivery.runs for payload in run.payloads]
@@ -173,7 +175,7 @@ def test_calls_of_an_event_loop_wait_for_their_turn(server: RedisServer):
 
 def test_a_call_that_never_gets_its_turn_says_so(server: RedisServer):
     async def main() -> None:
-        queue = await stoker.aio.connect(server.url + NET + "&calls_max=1&timeout_s=0.5&retry_s=0")
+        queue = await stoker.aio.connect(server.url + NET + "&calls_max=1&timeout_s=2&retry_s=0")
         await queue.push("q", b"first")
         with server.client() as admin:
             admin.execute_command("CLIENT", "PAUSE", 700, "ALL")

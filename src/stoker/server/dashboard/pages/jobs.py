@@ -28,12 +28,12 @@ async def jobs(page: DashboardPage) -> Answer:
         filter_query=query_of(wanted),
         bulk_actions=[name for name, states in MAY_BE.items() if wanted.state is None or wanted.state in states],
         is_narrow=not by <= COUNTED,
-        counted=await counted(page, wanted),
+        counted=await counted(page, wanted, COUNT_S),
         counts=(await page.ask(c.GetStats(wanted.queue))).counts,
     )
 
 
-async def counted(page: DashboardPage, wanted: JobFilter, seconds: float = COUNT_S) -> Counted | None:
+async def counted(page: DashboardPage, wanted: JobFilter, seconds: float) -> Counted | None:
     """How many jobs match, as far as can be told in a moment. None where the broker does not count."""
     until, fields = time.monotonic() + seconds, fields_of(wanted)
     count, looked, after = 0, 0, None

@@ -6,13 +6,19 @@ const news = new BroadcastChannel("stoker");
 const connection = document.getElementById("connection");
 let stream = null;
 
-function look() {
-  // Nothing is replaced under a person's hands: while they type, choose or select.
+// Nothing is replaced under a person's hands: while they type, choose or select.
+function isInUse() {
   const at = document.activeElement;
   const writes = at && at.closest("#main") && /^(INPUT|TEXTAREA|SELECT)$/.test(at.tagName);
-  if (document.hidden || writes || document.querySelector("#main input:checked")) return;
-  if (window.htmx) htmx.trigger(document.body, "look");
+  return writes || document.querySelector("#main input:checked");
 }
+
+function look() {
+  if (window.htmx && !document.hidden && !isInUse()) htmx.trigger(document.body, "look");
+}
+
+// A look may have been under way when they began.
+document.body.addEventListener("htmx:beforeSwap", (event) => { if (isInUse()) event.detail.shouldSwap = false; });
 
 function say(text) {
   if (!connection) return;
