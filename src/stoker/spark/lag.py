@@ -6,7 +6,6 @@ the last batch. This module knows the client, but not Spark.
 """
 
 import json
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
@@ -81,14 +80,12 @@ def measure(options: ReadOptions, positions: Offsets, now: Callable[[], float] =
 
 def read_lag(lake: str) -> dict[str, Any] | None:
     """What the stream of a lake has measured last; None if there is nothing."""
-    from pyarrow import fs
+    from stoker.spark.lake.files import Files
 
-    place = lake if "://" in lake else os.path.abspath(lake)
-    system, path = fs.FileSystem.from_uri(place)
-    if system.get_file_info(f"{path}/{FILE}").type != fs.FileType.File:
+    files = Files(lake)
+    if not files.exists(FILE):
         return None
-    with system.open_input_stream(f"{path}/{FILE}") as stream:
-        found: dict[str, Any] = json.loads(stream.read())
+    found: dict[str, Any] = files.read_json(FILE)
     return found
 
 
