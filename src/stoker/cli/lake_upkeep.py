@@ -218,4 +218,26 @@ def convert(lake: str, is_json: bool) -> None:
         click.echo(f"{one.layer}: {many(one.rows, 'row')} of {many(one.directories, 'directory', 'directories')}")
 
 
-COMMANDS = (compact, expire, forget, vacuum, history, status, convert)
+@click.command(
+    epilog=examples("stoker pipeline export --iceberg warehouse", "stoker pipeline export --iceberg warehouse --json")
+)
+@click.option("--iceberg", required=True, help="The name of a catalogue of pyiceberg.")
+@click.option("--namespace", default="stoker", show_default=True, help="The tables are made in this namespace.")
+@LAYER
+@LAKE
+@as_json
+def export(iceberg: str, namespace: str, layers: tuple[str, ...], lake: str, is_json: bool) -> None:
+    """Copy what is new in the tables to an Iceberg catalogue, version by version. If interrupted, run it again."""
+    from stoker.spark.lake import iceberg as copying
+    from stoker.spark.lake.layout import LAYERS, Tables
+
+    done = list(copying.export(Tables(lake), iceberg, namespace, layers or LAYERS))
+    if is_json:
+        echo_json([vars(one) for one in done])
+        return
+    for one in done:
+        news = f"{many(one.rows, 'row')} in {many(one.versions, 'version')}" if one.versions else "nothing new"
+        click.echo(f"{one.layer}: {news}, now at version {one.version}")
+
+
+COMMANDS = (compact, expire, forget, vacuum, history, status, convert, export)

@@ -13,7 +13,7 @@ import click
 from stoker.cli import lake_upkeep
 from stoker.cli.lag_watch import Address, LagFile, LagMetrics, LagWatch
 from stoker.cli.parameters import DURATION, Family, as_json, connected, echo_json, examples, look_at
-from stoker.cli.pipeline_options import LAKE, at_least, moment_of
+from stoker.cli.pipeline_options import CHECKPOINT, LAKE, at_least, moment_of
 from stoker.cli.replaying import replay
 from stoker.cli.reporting import report
 from stoker.cli.spark_session import MASTER, check, options_for, print_progress, raised, spark_at
@@ -83,18 +83,23 @@ for one in (replay, report, *lake_upkeep.COMMANDS):
     epilog=examples("stoker pipeline run", "stoker pipeline run --url tcp://queue:6789 --lake /data/lake")
 )
 @LAKE
+@CHECKPOINT
 @MASTER
 @click.option("--most", type=MOST, default=1_000_000, show_default=True, help="Events in one batch.")
 @taking
 @connected
 @as_json
-def run(lake: str, master: str | None, most: int, reading: dict[str, str], is_json: bool) -> None:
+def run(
+    lake: str, checkpoint: str | None, master: str | None, most: int, reading: dict[str, str], is_json: bool
+) -> None:
     """Take in all events until now, and exit. Each event is taken in once."""
     from stoker.spark.lake import running
+    from stoker.spark.lake.layout import checkpoint_of
 
+    checkpoint_of(lake, checkpoint)
     with spark_at(master, GO_ON) as spark:
         print_progress(f"taking events into {lake}")
-        done = running.run(spark, lake, reading | {"maxRecordsPerTrigger": str(most)})
+        done = running.run(spark, lake, reading | {"maxRecordsPerTrigger": str(most)}, checkpoint=checkpoint)
     if is_json:
         shown = {"batches": done.batches, "events": done.events, "quarantined": done.quarantined}
         echo_json({"lake": lake, **shown})
@@ -105,6 +110,7 @@ def run(lake: str, master: str | None, most: int, reading: dict[str, str], is_js
 
 @pipeline.command(epilog=examples("stoker pipeline stream --every 10s", "stoker pipeline stream --lake /data/lake"))
 @LAKE
+@CHECKPOINT
 @MASTER
 @click.option(
     "--every",
@@ -117,13 +123,22 @@ def run(lake: str, master: str | None, most: int, reading: dict[str, str], is_js
 @click.option("--metrics", type=Address(), help="Serve the lag for Prometheus at HOST:PORT, under /metrics.")
 @taking
 @connected
-def stream(lake: str, master: str | None, every: int, metrics: tuple[str, int] | None, reading: dict[str, str]) -> None:
+def stream(
+    lake: str,
+    checkpoint: str | None,
+    master: str | None,
+    every: int,
+    metrics: tuple[str, int] | None,
+    reading: dict[str, str],
+) -> None:
     """Take in events continuously. Ctrl-C ends it; the next run continues from there."""
     from stoker.spark.lake import running
+    from stoker.spark.lake.layout import checkpoint_of
     from stoker.spark.options import read_options
 
+    checkpoint_of(lake, checkpoint)
     with ExitStack() as ends, spark_at(master, GO_ON) as spark:
-        place = running.lake_for(spark, lake, reading)
+        place = running.lake_for(spark, lake, reading, checkpoint=checkpoint)
         query = running.start(spark, place, reading, {"processingTime": f"{every} milliseconds"})
         tell = told_by(place.files.write_json, metrics, ends)
         print_progress(f"taking events into {lake} every {every / 1000:g} s; Ctrl-C ends it")
@@ -172,17 +187,22 @@ def until_asked(query: "StreamingQuery") -> None:
 )
 @click.option("--from", "since", required=True, help="A time such as 2026-11-16T08:00:00Z, or how long ago: 7d.")
 @LAKE
+@CHECKPOINT
 @MASTER
 @taking
 @connected
 @as_json
-def backfill(since: str, lake: str, master: str | None, reading: dict[str, str], is_json: bool) -> None:
+def backfill(
+    since: str, lake: str, checkpoint: str | None, master: str | None, reading: dict[str, str], is_json: bool
+) -> None:
     """Begin a lake with the events from a time on, as far as the queue keeps them. `run` continues from there."""
     from stoker.spark.lake import running
+    from stoker.spark.lake.layout import checkpoint_of
 
+    checkpoint_of(lake, checkpoint)
     moment = moment_of(since)
     with spark_at(master, GO_ON) as spark:
-        done = running.backfill(spark, lake, reading, moment)
+        done = running.backfill(spark, lake, reading, moment, checkpoint=checkpoint)
     if is_json:
         shown = {"batches": done.batches, "events": done.events, "quarantined": done.quarantined}
         echo_json({"lake": lake, "from": moment.isoformat(), **shown})

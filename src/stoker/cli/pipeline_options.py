@@ -14,7 +14,12 @@ LAKE = click.option(
     "--lake",
     default="stoker-lake",
     show_default=True,
-    help="The path of the lake: a directory that all machines see.",
+    help="The path of the lake: a directory that all machines see, or s3://bucket/path.",
+)
+CHECKPOINT = click.option(
+    "--checkpoint",
+    help="A directory for the position of the stream. Needed if the lake is in an object store."
+    " [default: inside the lake]",
 )
 
 

@@ -7,19 +7,26 @@ travels with the tasks that write.
 import functools
 import json
 import os
+import re
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
 import pyarrow as pa
 from pyarrow import fs as arrow_fs
 
-from stoker.model.errors import StokerError
+from stoker.model.errors import InvalidRequest, StokerError
 
 P = ParamSpec("P")
 T = TypeVar("T")
 LOCAL = "file://"
+COLOURS = re.compile(r"\x1b\[[0-9;]*m")
+WORDS_MAX = 500
+"""Characters of a store's error that are quoted."""
+FROM_ENVIRONMENT = "AWS_"
+UNSAFE = "aws_s3_allow_unsafe_rename"
+TRUE = ("1", "true", "yes", "on", "y", "ok")
 
 
 class FilesFailed(StokerError):
@@ -30,8 +37,9 @@ class FilesFailed(StokerError):
 
 def store_errors() -> tuple[type[Exception], ...]:
     """What a store raises. Executors that write to a directory have no deltalake, and need none."""
-    delta = sys.modules.get("deltalake.exceptions")
-    return (OSError, pa.ArrowException, *([delta.DeltaError] if delta is not None else []))
+    known = (("deltalake.exceptions", "DeltaError"), ("obstore.exceptions", "BaseError"))
+    found = [getattr(sys.modules[module], name) for module, name in known if module in sys.modules]
+    return (OSError, pa.ArrowException, *found)
 
 
 def in_words(method: "Callable[Concatenate[Files, P], T]") -> "Callable[Concatenate[Files, P], T]":
@@ -42,21 +50,48 @@ def in_words(method: "Callable[Concatenate[Files, P], T]") -> "Callable[Concaten
         try:
             return method(self, *given, **named)
         except store_errors() as error:
-            what = (str(error).splitlines() or [type(error).__name__])[0]
-            raise FilesFailed(f"the lake at {self.root} cannot be reached, read or written: {what}") from None
+            raise self.failed(error) from None
 
     return told
+
+
+def store_options(given: Mapping[str, str] | None) -> dict[str, str]:
+    """The settings of an object store: those given, and the AWS_* variables of the environment.
+
+    They travel with the tasks that read and write, so machines of a cluster need no settings of their own. An endpoint
+    with http:// is taken as it is: other tools for S3 do not ask again, either.
+    """
+    found = {name.lower(): value for name, value in os.environ.items() if name.startswith(FROM_ENVIRONMENT)}
+    found |= {name.lower(): value for name, value in (given or {}).items()}
+    if found.get(UNSAFE, "").lower() in TRUE:
+        raise InvalidRequest(
+            f"{UNSAFE.upper()} is set: then two writers can make the same version of a table, and the events of one of"
+            " them are lost. Unset it: a lake needs a store with conditional writes, and no such setting"
+        )
+    endpoint = next((found[name] for name in ENDPOINTS if name in found), "")
+    return ({"allow_http": "true"} if endpoint.startswith("http://") else {}) | found
+
+
+ENDPOINTS = ("aws_endpoint_url", "aws_endpoint_url_s3", "aws_endpoint")
 
 
 class Files:
     """The files below one path. Names are relative to it."""
 
-    def __init__(self, root: str) -> None:
+    def __init__(self, root: str, storage_options: Mapping[str, str] | None = None) -> None:
         self.root = root.removeprefix(LOCAL).rstrip("/") or "/"
+        self.storage_options = None if self.is_local else store_options(storage_options)
+        """What delta-rs needs to reach the store; None for a directory."""
         self._system: Any = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"root": self.root, "_system": None}
+        return {"root": self.root, "storage_options": self.storage_options, "_system": None}
+
+    def failed(self, error: BaseException) -> FilesFailed:
+        """An error of the store in one line that names the lake."""
+        lines = [line.strip(" ↳") for line in COLOURS.sub("", str(error)).splitlines()]
+        what = ": ".join(dict.fromkeys(line for line in lines if line))[:WORDS_MAX] or type(error).__name__
+        return FilesFailed(f"the lake at {self.root} cannot be reached, read or written: {what}")
 
     @property
     def is_local(self) -> bool:
@@ -67,14 +102,14 @@ class Files:
 
     @property
     def system(self) -> Any:
-        """The store, with names relative to the root. An object store takes its settings from the environment."""
+        """The store, with names relative to the root."""
         if self._system is None:
             if self.is_local:
                 self._system = arrow_fs.SubTreeFileSystem(self.root, arrow_fs.LocalFileSystem())
             else:
-                from deltalake.fs import DeltaStorageHandler
+                from stoker.spark.lake.object_store import ObjectStore
 
-                self._system = arrow_fs.PyFileSystem(DeltaStorageHandler(self.root))
+                self._system = arrow_fs.PyFileSystem(ObjectStore(self.root, self.storage_options))
         return self._system
 
     @in_words
@@ -87,6 +122,14 @@ class Files:
             raise NotADirectoryError(f"{place} is not a directory")
         if self.is_local and not os.access(place, os.W_OK | os.X_OK):
             raise PermissionError(f"{place} is not writable")
+
+    @in_words
+    def check_conditional(self) -> None:
+        """Refuse a store in which a version of a table can be overwritten. A directory has no such trouble."""
+        if self.storage_options is not None:
+            from stoker.spark.lake.object_store import check_conditional
+
+            check_conditional(self.root, self.storage_options)
 
     @in_words
     def exists(self, name: str) -> bool:

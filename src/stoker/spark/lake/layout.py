@@ -17,10 +17,10 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 from pyspark.sql.types import StructType
 
-from stoker.model.errors import NewerFormat, StokerError
+from stoker.model.errors import InvalidRequest, NewerFormat, StokerError
 from stoker.spark.lake.files import Files
 from stoker.spark.lake.table import PREFIX, Batch, Change, Claim, LiveFile, Table, live_files
-from stoker.spark.lake.writing import DATE, MOMENTS, RESULT, DataFile, FileWriter, as_batch
+from stoker.spark.lake.writing import MOMENTS, RESULT, DataFile, FileWriter, as_batch, read_rows
 
 VERSION = 2
 """Version of the tables. Raised when older readers would misread them. Version 1 had directories instead of tables."""
@@ -64,10 +64,22 @@ class LayerView(NamedTuple):
 
 
 class Tables:
-    """The tables of a lake at a path, without Spark. With `make` the lake may be new, in an empty place."""
+    """The tables of a lake at a path, without Spark. With `make` the lake may be new, in an empty place.
 
-    def __init__(self, path: str, *, make: bool = False) -> None:
-        self.files = Files(path)
+    `storage_options` reach an object store, as delta-rs names them; the AWS_* variables of the environment need not be
+    among them. `checkpoint` is a directory for the stream that fills the lake, if it is not to be inside the lake.
+    """
+
+    def __init__(
+        self,
+        path: str,
+        *,
+        make: bool = False,
+        storage_options: Mapping[str, str] | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        self.files = Files(path, storage_options)
+        self._checkpoint = checkpoint
         if self.files.exists(OLD_HEAD):
             raise OldLake(
                 f"the lake at {path} was written by an earlier release, as directories and not as Delta tables:"
@@ -86,6 +98,7 @@ class Tables:
             self.files.check_place()
             if self.files.names(""):
                 raise NoLake(f"{path} is not a lake and has other files: use a directory of its own")
+            self.files.check_conditional()
 
     def table(self, layer: str) -> Table:
         return Table(self.files, layer)
@@ -96,22 +109,17 @@ class Tables:
 
     def told(self, name: str, **kinds: type) -> dict[str, Any]:
         """The fields of one of the lake's small files, each checked for its type."""
-        try:
-            found = self.files.read_json(name)
-            return {field: kind(found[field]) for field, kind in kinds.items()}
-        except (ValueError, KeyError, TypeError) as error:
-            where = self.files / name
-            raise NoLake(f"{where} is damaged ({error!r}): restore it, or begin another lake") from None
+        return told_in(self.files, name, **kinds)
 
     @property
-    def checkpoint(self) -> str:
+    def checkpoint(self) -> Files:
         """The checkpoint of the stream that fills the lake."""
-        return self.files / CHECKPOINT
+        return checkpoint_of(self.files.root, self._checkpoint)
 
     def batch(self, number: int) -> Batch:
         """The batch of this number of the stream that the checkpoint is about."""
-        name = f"{CHECKPOINT}/metadata"
-        return Batch(self.told(name, id=str)["id"] if self.files.exists(name) else BY_HAND, number)
+        stream = self.checkpoint
+        return Batch(told_in(stream, "metadata", id=str)["id"] if stream.exists("metadata") else BY_HAND, number)
 
     # --- what counts ------------------------------------------------------------------------------
 
@@ -175,6 +183,26 @@ class Tables:
         self.table("bronze").commit(Change(about={"operation": "whole", "batch": batch.number}), claim)
 
 
+def checkpoint_of(lake: str, given: str | None) -> Files:
+    """Where the checkpoint of a lake is. Spark writes it through Hadoop, so it is in a directory."""
+    found = Files(given or f"{lake}/{CHECKPOINT}", {})
+    if not found.is_local:
+        raise InvalidRequest(
+            f"{found.root}: Spark keeps the checkpoint of a stream in a directory, and not in an object store. Name a"
+            " directory that the next run sees, too, with --checkpoint; if it is lost, the stream goes on from where"
+            " the tables end"
+        )
+    return found
+
+
+def told_in(files: Files, name: str, **kinds: type) -> dict[str, Any]:
+    try:
+        found = files.read_json(name)
+        return {field: kind(found[field]) for field, kind in kinds.items()}
+    except (ValueError, KeyError, TypeError) as error:
+        raise NoLake(f"{files / name} is damaged ({error!r}): restore it, or begin another lake") from None
+
+
 def whole_batches(bronze: DeltaTable, files: Iterable[LiveFile], known: Mapping[str, int]) -> dict[str, int]:
     """For each stream that has files here, its newest batch that all tables have."""
     streams = {file.batch.stream for file in files if file.batch is not None}
@@ -200,8 +228,16 @@ def shard_app(shard: int) -> str:
     return f"{PREFIX}/shard/{shard}"
 
 
-def taken(batch: Batch, begin: Positions, end: Positions, *, is_empty: bool, may_skip: bool) -> Claim:
-    """The claim of a batch in bronze: not there yet, and it begins where the lake ends.
+def taken(
+    batch: Batch,
+    begin: Positions,
+    end: Positions,
+    *,
+    is_empty: bool,
+    may_skip: bool,
+    checkpoint: str = CHECKPOINT,
+) -> Claim:
+    """The claim of a batch in bronze: not there yet, and it begins where the lake ends. Errors name the checkpoint.
 
     The ends are application transactions and not only metadata of the commit: those are kept as long as the table is,
     and delta-rs refuses one of two streams that go on from the same place at once. A batch without events is whole.
@@ -216,7 +252,7 @@ def taken(batch: Batch, begin: Positions, end: Positions, *, is_empty: bool, may
                 raise LakeElsewhere(
                     f"the lake ends at record {last} of shard {shard}, and the batch begins after {position}: its"
                     f" checkpoint is that of another lake, or older or newer than the tables. Restore the one that"
-                    f" belongs to them, or remove {CHECKPOINT} of the lake: the next run goes on from where it ends"
+                    f" belongs to them, or remove {checkpoint}: the next run goes on from where the lake ends"
                 )
         made = {batch.app: batch.number} | {shard_app(shard): position for shard, position in end.items()}
         return made | ({batch.whole: batch.number} if is_empty else {})
@@ -236,14 +272,22 @@ def derived(batch: Batch) -> Claim:
 class Lake(Tables):
     """A lake that Spark reads and writes."""
 
-    def __init__(self, spark: SparkSession, path: str, *, make: bool = True) -> None:
-        super().__init__(path, make=make)
+    def __init__(
+        self,
+        spark: SparkSession,
+        path: str,
+        *,
+        make: bool = True,
+        storage_options: Mapping[str, str] | None = None,
+        checkpoint: str | None = None,
+    ) -> None:
+        super().__init__(path, make=make, storage_options=storage_options, checkpoint=checkpoint)
         self.spark = spark
         self._pinned: dict[str, LayerView] | None = None
 
     def pinned(self) -> "Lake":
         """The lake as it is now: all tables tell of the same events, whatever a stream adds meanwhile."""
-        found = Lake(self.spark, self.files.root, make=False)
+        found = Lake(self.spark, self.files.root, make=False, storage_options=self.files.storage_options)
         found._pinned = found.view(LAYERS)
         return found
 
@@ -326,13 +370,8 @@ def file_reader(files: Files, layer: str, schema: StructType) -> Callable[[Itera
     wanted = to_arrow_schema(schema, timezone="UTC")
 
     def read(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        import pyarrow.dataset as ds
-
         for batch in batches:
-            paths = [f"{layer}/{path}" for path in batch.column("path").to_pylist()]
-            parts = ds.partitioning(pa.schema([(DATE, pa.date32())]), flavor="hive")
-            for path in paths:
-                found = ds.dataset(path, schema=wanted, filesystem=files.system, format="parquet", partitioning=parts)
-                yield from found.to_batches()
+            for path in batch.column("path").to_pylist():
+                yield from read_rows(files, layer, path, wanted)
 
     return read

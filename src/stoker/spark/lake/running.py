@@ -7,7 +7,7 @@ Executors read the log and write the files of bronze themselves, in one step: th
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from datetime import datetime
@@ -22,7 +22,7 @@ from pyspark.sql.types import StructType
 
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.spark.lake import gold, quarantine, silver
-from stoker.spark.lake.layout import CHECKPOINT, SOURCE, VERSION, Lake, taken
+from stoker.spark.lake.layout import SOURCE, VERSION, Lake, taken
 from stoker.spark.lake.table import Batch, Change
 from stoker.spark.lake.writing import DataFile, FileWriter
 from stoker.spark.options import read_options
@@ -102,7 +102,7 @@ class Intake:
         """What a batch covers, as the checkpoint says; the beginning of the first one is only known to the source."""
 
         def ends(number: int) -> dict[int, int]:
-            return read_back(self.lake.files.read_text(f"{CHECKPOINT}/offsets/{number}").splitlines()[-1])
+            return read_back(self.lake.checkpoint.read_text(f"offsets/{number}").splitlines()[-1])
 
         return Span(ends(number - 1) if number else read_back(self.source.initialOffset()), ends(number))
 
@@ -118,7 +118,9 @@ class Intake:
         rows = sum(file.rows for file in files)
         about = {"operation": "batch", "batch": batch.number, "stream": batch.stream, "rows": rows}
         about |= {"from": written(span.begin), "to": written(span.end)}
-        table.commit(Change(files, about=about), taken(batch, *span, is_empty=not files, may_skip=self.may_skip))
+        place = self.lake.checkpoint.root
+        claim = taken(batch, *span, is_empty=not files, may_skip=self.may_skip, checkpoint=place)
+        table.commit(Change(files, about=about), claim)
         return rows
 
     def _stored(self, batch: Batch, span: Span) -> list[DataFile]:
@@ -162,10 +164,17 @@ def derive(lake: Lake, batch: Batch, files: int) -> int:
     return counts[quarantine.LAYER]
 
 
-def lake_for(spark: SparkSession, path: str, options: dict[str, str]) -> Lake:
+def lake_for(
+    spark: SparkSession,
+    path: str,
+    options: dict[str, str],
+    *,
+    checkpoint: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Lake:
     """The lake at a path. It is not created for invalid options."""
     read_options(options, streaming=True)
-    return Lake(spark, path)
+    return Lake(spark, path, checkpoint=checkpoint, storage_options=storage_options)
 
 
 def start(
@@ -182,6 +191,7 @@ def start(
             "a lake is filled by a session with a JVM of its own, and this is one of Spark Connect: use"
             " stoker.spark.session(), or `stoker pipeline`"
         )
+    checkpoint = lake.checkpoint.root
     keep_to_its_own(lake, options)
     cores = spark.sparkContext.defaultParallelism
     wanted = {"maxRecordsPerTrigger": str(BATCH_EVENTS), "minPartitions": str(cores)}
@@ -203,7 +213,7 @@ def start(
             done.events += count
             done.quarantined += corrupt
 
-    writer = rows.writeStream.foreachBatch(step).option("checkpointLocation", lake.checkpoint)
+    writer = rows.writeStream.foreachBatch(step).option("checkpointLocation", checkpoint)
     return writer.trigger(**trigger).start()
 
 
@@ -213,7 +223,7 @@ def beginning(lake: Lake, starting: str, cores: int) -> dict[str, str]:
     If the checkpoint of a lake is lost, that is where its tables end. Its newest batch may be in bronze alone; it is
     finished first, because no later batch will do that.
     """
-    ends = {} if lake.files.names(f"{CHECKPOINT}/offsets") else lake.positions()
+    ends = {} if lake.checkpoint.names("offsets") else lake.positions()
     if ends:
         for batch in lake.unfinished():
             derive(lake, batch, cores)
@@ -241,22 +251,40 @@ def keep_to_its_own(lake: Lake, options: dict[str, str]) -> None:
             )
 
 
-def run(spark: SparkSession, path: str, options: dict[str, str]) -> Filled:
-    """Load everything that is there now, and end."""
+def run(
+    spark: SparkSession,
+    path: str,
+    options: dict[str, str],
+    *,
+    checkpoint: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Filled:
+    """Load everything that is there now, and end. `checkpoint` and `storage_options` are those of `Lake`."""
+    return run_into(lake_for(spark, path, options, checkpoint=checkpoint, storage_options=storage_options), options)
+
+
+def run_into(lake: Lake, options: dict[str, str]) -> Filled:
     done = Filled()
-    query = start(spark, lake_for(spark, path, options), options, {"availableNow": True}, done)
-    query.awaitTermination()
+    start(lake.spark, lake, options, {"availableNow": True}, done).awaitTermination()
     return done
 
 
-def backfill(spark: SparkSession, path: str, options: dict[str, str], since: datetime) -> Filled:
+def backfill(
+    spark: SparkSession,
+    path: str,
+    options: dict[str, str],
+    since: datetime,
+    *,
+    checkpoint: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> Filled:
     """Begin a lake with the events from a moment on; `run` and `start` continue from there."""
-    lake = lake_for(spark, path, options)
+    lake = lake_for(spark, path, options, checkpoint=checkpoint, storage_options=storage_options)
     if (
-        lake.files.names(f"{CHECKPOINT}/offsets") or lake.positions()
+        lake.checkpoint.names("offsets") or lake.positions()
     ):  # a lake that ended before its first batch has no beginning yet
         raise LakeBegun(
             f"the lake at {path} already exists: `stoker pipeline run` continues it; use another path to begin anew"
         )
     lake.files.write_json(BEGINNING, {"startingTimestamp": str(round(since.timestamp() * 1000))})
-    return run(spark, path, options)
+    return run_into(lake, options)

@@ -120,32 +120,46 @@ class Table:
     def __init__(self, files: Files, name: str) -> None:
         self.lake_files, self.name = files, name
         self.uri = files / name
+        self._options = files.storage_options
 
     def exists(self) -> bool:
-        return bool(DeltaTable.is_deltatable(self.uri))
+        try:
+            return bool(DeltaTable.is_deltatable(self.uri, self._options))
+        except OSError as error:
+            raise self.lake_files.failed(error) from None
 
     def open(self, version: int | None = None) -> DeltaTable:
-        return DeltaTable(self.uri, version=version)
+        try:
+            return DeltaTable(self.uri, version=version, storage_options=self._options)
+        except OSError as error:
+            raise self.lake_files.failed(error) from None
 
     def create(self, schema: Mapping[str, Any]) -> None:
         """Create the table, or add the columns that it lacks, in a commit of its own. The schema is Spark's JSON."""
         wanted = delta_schema(schema)
-        try:
-            handle = self.open()
-        except TableNotFoundError:
-            handle = DeltaTable.create(
-                self.uri, wanted, mode="ignore", partition_by=[DATE], configuration=dict(SETTINGS)
-            )
         for _ in range(TRIES_MAX):
-            fields = lacking(handle.schema(), wanted)
-            if not fields:
-                return
             try:
+                handle = self._made(wanted)
+                fields = lacking(handle.schema(), wanted)
+                if not fields:
+                    return
                 handle.alter.add_columns(fields)
             except CommitFailedError:
-                pass
-            handle = self.open()
+                pass  # by another process, or by this one, if the answer of a store was lost: look again
         raise TableChanged(f"the table {self.name} is changed by others all the time: try again")
+
+    def _made(self, wanted: Schema) -> DeltaTable:
+        try:
+            return self.open()
+        except TableNotFoundError:
+            return DeltaTable.create(
+                self.uri,
+                wanted,
+                mode="ignore",
+                partition_by=[DATE],
+                configuration=dict(SETTINGS),
+                storage_options=self._options,
+            )
 
     def commit(self, change: Change, claim: Claim) -> bool:
         """Make one version of the table. False if `claim` finds that it was made already."""
@@ -169,6 +183,8 @@ class Table:
                 return True
             except CommitFailedError:
                 continue  # another commit came between: decide again, with what it has changed
+            except OSError as error:  # of a store; whether this version is there is found out by the next run
+                raise self.lake_files.failed(error) from None
         raise TableChanged(f"the table {self.name} is changed by others all the time: try again")
 
     def _check_there(self, added: Sequence[DataFile]) -> None:

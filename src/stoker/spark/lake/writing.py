@@ -169,3 +169,12 @@ def as_batch(files: Iterable[DataFile]) -> pa.RecordBatch:
     types = [("path", pa.string()), ("size", pa.int64()), ("date", pa.string()), ("rows", pa.int64())]
     schema = pa.schema([*types, ("statistics", pa.string())])
     return pa.RecordBatch.from_pylist([asdict(one) for one in files], schema=schema)
+
+
+def read_rows(files: Files, table: str, path: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+    """The rows of a file, with the date of its directory. Columns that it lacks are null."""
+    import pyarrow.dataset as ds
+
+    parts = ds.partitioning(pa.schema([(DATE, pa.date32())]), flavor="hive")
+    found = ds.dataset(f"{table}/{path}", schema=schema, filesystem=files.system, format="parquet", partitioning=parts)
+    yield from found.to_batches()
