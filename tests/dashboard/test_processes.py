@@ -1,20 +1,15 @@
 """The dashboard of a server in two processes: a login in one is a login in both, and so is a logout."""
 
 from pathlib import Path
-from typing import NamedTuple
 from urllib.parse import urlsplit
 
 import stoker
 from tests.dashboard.conftest import Tokens
 from tests.dashboard.test_ui_command import running
-from tests.dashboard.visitor import Visitor
+from tests.dashboard.visitor import Listener, Visitor
 
 CONNECTIONS = 16
 """The system chooses a process for each connection: so many reach both."""
-
-
-class Listener(NamedTuple):
-    port: int
 
 
 def test_a_session_and_its_changes_hold_in_all_processes(tmp_path: Path, tokens: Tokens):

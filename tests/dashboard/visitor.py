@@ -4,7 +4,7 @@ import http.client
 import re
 from html import unescape
 from http.cookies import SimpleCookie
-from typing import Protocol
+from typing import NamedTuple, Protocol
 from urllib.parse import urlencode
 
 import msgspec
@@ -37,6 +37,12 @@ class Listens(Protocol):
 
     @property
     def port(self) -> int: ...
+
+
+class Listener(NamedTuple):
+    """A server in another process."""
+
+    port: int
 
 
 class Visitor:

@@ -14,8 +14,9 @@ import stoker
 from stoker.cli.lag_watch import LagFile, LagMetrics, LagWatch
 from stoker.cli.main import stoker as command
 from stoker.client.sync import Client
+from stoker.model.lag import FILE, Lag, ShardLag
 from stoker.spark import lag
-from stoker.spark.lag import FILE, Lag, ShardLag, measure, positions_of
+from stoker.spark.lag import measure, positions_of
 from stoker.spark.lake.files import Files
 from stoker.spark.lake.layout import SOURCE, Tables
 from stoker.spark.logs import OffsetsOutOfRange, reaches

@@ -21,7 +21,8 @@ from stoker import connect
 from stoker.cli.main import stoker
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
-from stoker.spark.lag import FILE, read_lag
+from stoker.model.lag import FILE
+from stoker.spark.lag import read_lag
 from stoker.spark.lake import upkeep
 from stoker.spark.lake.compaction import chosen
 from stoker.spark.lake.files import Files, FilesFailed

@@ -80,4 +80,8 @@ def settings_for(url: str, retry_s: float, token: str | None = None) -> "BrokerS
 def shown(parts: SplitResult) -> str:
     """A URL as it may be shown: everything that could be a token or a password is left out."""
     host = parts.netloc.rpartition("@")[2]
-    return parts._replace(netloc=f"***@{host}" if "@" in parts.netloc else host, query="", fragment="").geturl()
+    where = f"***@{host}" if "@" in parts.netloc else host
+    rest = parts._replace(netloc=where, query="", fragment="")
+    if where or not (parts.scheme and parts.path.startswith("/")):
+        return rest.geturl()
+    return f"{parts.scheme}://{parts.path}"  # `geturl` leaves the empty host out

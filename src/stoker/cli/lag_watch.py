@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from stoker.spark.lag import Lag
+    from stoker.model.lag import Lag
     from stoker.spark.options import ReadOptions
 
 EVERY_S = 5.0
@@ -85,7 +85,7 @@ class LagFile:
         self._last: Lag | None = None
 
     def tell(self, lag: "Lag") -> None:
-        from stoker.spark.lag import AGAIN_MS, FILE
+        from stoker.model.lag import AGAIN_MS, FILE
 
         if self._last is None or lag.shards != self._last.shards or lag.at - self._last.at >= AGAIN_MS:
             self._write(FILE, lag.as_json())

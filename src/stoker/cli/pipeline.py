@@ -22,7 +22,7 @@ from stoker.model.wording import many
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
 
-    from stoker.spark.lag import Lag
+    from stoker.model.lag import Lag
 
 
 def taking(command: Callable[..., None]) -> Callable[..., None]:

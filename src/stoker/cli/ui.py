@@ -2,7 +2,7 @@
 
 import click
 
-from stoker.cli.parameters import connected, examples, look_at
+from stoker.cli.parameters import connected, directory_of, examples, look_at
 
 DEFAULT_PORT = 6792
 
@@ -17,12 +17,13 @@ def ui(port: int, read_only: bool, url: str | None, tenant: str) -> int:
     """Serve the dashboard of the queue at --url until Ctrl-C, for this machine only.
 
     `stoker serve` has a dashboard of its own at /ui/. This command is for data directories without a server, and for
-    servers elsewhere: pages then do what your token may do. Events and webhooks are only in the dashboard of a server.
+    servers elsewhere: pages then do what your token may do. The page Connection says what this dashboard cannot show,
+    and why.
     """
     from stoker.brokers.connect import DEFAULT_URL
     from stoker.server.client_broker import ClientBroker
     from stoker.server.config import DashboardSettings, ServerConfig
-    from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener
+    from stoker.server.config.tree import GrpcListener, HttpListener, TcpListener, WebhookSettings
     from stoker.server.run import run_over
 
     config = ServerConfig(
@@ -30,8 +31,9 @@ def ui(port: int, read_only: bool, url: str | None, tenant: str) -> int:
         grpc=GrpcListener(listen="off"),
         http=HttpListener(listen=f"127.0.0.1:{port}"),
         dashboard=DashboardSettings(read_only=read_only),
+        webhooks=WebhookSettings(enabled=False),  # the server behind the URL posts its own
     )
     client = look_at(url, tenant)
     client.list_queues()  # a wrong address or token is an error here, not a page
-    scheme = (url or DEFAULT_URL).partition(":")[0]
-    return run_over(config, ClientBroker(client.broker, tenant, scheme))
+    url = url or DEFAULT_URL
+    return run_over(config, ClientBroker(client.broker, tenant, url, directory_of(url)))

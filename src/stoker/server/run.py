@@ -19,6 +19,7 @@ from stoker.server import logs
 from stoker.server.auth.gate import Gate
 from stoker.server.binding import Bound
 from stoker.server.broker_stopped import check_stopped, end_with
+from stoker.server.client_broker import ClientBroker
 from stoker.server.config import ServerConfig, tls_context
 from stoker.server.descriptors import raise_limit
 from stoker.server.served_broker import ServedBroker
@@ -83,8 +84,8 @@ async def serve(config: ServerConfig, again: Reload | None = None, notes: Sequen
     return await _serve_over(config, broker, bound, again, [*about, *notes])
 
 
-def run_over(config: ServerConfig, broker: ServedBroker) -> int:
-    """Serve a broker that is open already, until told to stop: the exit code."""
+def run_over(config: ServerConfig, broker: ClientBroker) -> int:
+    """Serve a broker that a client has opened, until told to stop: the exit code."""
 
     async def serve() -> int:
         bound = Bound()
@@ -109,6 +110,9 @@ async def _serve_over(
 ) -> int:
     try:
         server = Server(config, broker, bound=bound)
+        if isinstance(broker, ClientBroker):
+            server.gate.open_identity = broker.identity
+            server.webhooks.elsewhere = broker.of_webhooks
         lines = first_words(config, [*await server.start(), *notes])
         stopped = asyncio.Event()
         catch_signals(server, stopped, again)

@@ -8,9 +8,9 @@ the last batch. This module knows the client, but not Spark.
 import json
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import asdict, dataclass
 from typing import Any
 
+from stoker.model.lag import AGAIN_MS, FILE, Lag, ShardLag
 from stoker.model.wording import away, lasting, many
 from stoker.spark.backlog import PAGE_BYTES, Limit, count
 from stoker.spark.lake.files import Files
@@ -19,52 +19,6 @@ from stoker.spark.options import Offsets, ReadOptions
 
 COUNTED_BYTES = 16 * PAGE_BYTES
 """So much of each log is counted; what lies beyond is estimated from it."""
-FILE = "_lag.json"
-"""The file of a lake with the lag that its stream has measured last."""
-AGAIN_MS = 30_000
-"""The stream writes the file again after this time, even if nothing has changed."""
-
-
-@dataclass(frozen=True)
-class ShardLag:
-    """How far the lake is behind in one shard."""
-
-    shard: int
-    position: int
-    """The last record that the lake has."""
-    last: int
-    """The last record of the log."""
-    events: int
-    """Events after the position that the lake will have."""
-    seconds: float
-    """How long ago the oldest of them happened."""
-    is_exact: bool
-    """False if the number of events is estimated."""
-
-
-@dataclass(frozen=True)
-class Lag:
-    """How far a lake is behind, as of a moment."""
-
-    at: int
-    """Milliseconds since 1970."""
-    shards: tuple[ShardLag, ...]
-
-    @property
-    def events(self) -> int:
-        return sum(each.events for each in self.shards)
-
-    @property
-    def seconds(self) -> float:
-        return max((each.seconds for each in self.shards), default=0.0)
-
-    @property
-    def is_exact(self) -> bool:
-        return all(each.is_exact for each in self.shards)
-
-    def as_json(self) -> dict[str, Any]:
-        told = {"at": self.at, "events": self.events, "seconds": self.seconds, "is_exact": self.is_exact}
-        return told | {"shards": [asdict(each) for each in self.shards]}
 
 
 def measure(options: ReadOptions, positions: Offsets, now: Callable[[], float] = time.time) -> Lag:

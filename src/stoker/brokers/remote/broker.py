@@ -197,16 +197,35 @@ class RemoteBroker:
     def once(self, tenant: str, command: c.Command[R]) -> R:
         """One try. Raises `LinkLost` if the connection broke, `Unreachable` if there was none."""
         body = native.request(command, None, None if tenant == OWN_TENANT else tenant, self.settings.codec)
+        head = self._exchange(body, self.settings.timeout_s + wait_of(command))
+        reply: R = native.reply(head, type(command), self.settings.codec)
+        return reply
+
+    def ask_server(self, tenant: str, name: str, fields: Any) -> Any:
+        """The reply to a request about the server itself, which is no command of the contract: `hello`,
+        `list_webhooks`. It is sent once. Raises `StokerError`.
+        """
+        request = native.NativeRequest(name, fields, None, None if tenant == OWN_TENANT else tenant)
+        try:
+            head = self._exchange(native.encoded(request, self._codec), self._timeout_s)
+        except LinkLost as error:
+            raise Unreachable(
+                f"{self.address} did not answer {name}: {error}; look again before you repeat it"
+            ) from None
+        if not head.ok:
+            raise native.error_of(head)
+        return native.FORMATS[self._codec].anything(head.body)
+
+    def _exchange(self, body: bytes, timeout_s: float) -> native.ReplyHead:
+        """One request and the head of its reply, over a connection of this thread."""
         link = self._pool.take()
         try:
-            frame = link.call(body, self.settings.timeout_s + wait_of(command))
-            head = read_head(frame, self.settings.codec)
+            head = read_head(link.call(body, timeout_s), self._codec)
         except BaseException:
             self._pool.drop(link)
             raise
         self._pool.give_back(link)
-        reply: R = native.reply(head, type(command), self.settings.codec)
-        return reply
+        return head
 
     async def once_async(self, tenant: str, command: c.Command[R]) -> R:
         kind = type(command)

@@ -51,6 +51,8 @@ class Gate:
         self._tried: dict[Path, Stamp] = self._state.stamps
         self.revision = 0
         """How often it was reloaded."""
+        self.open_identity = OPEN
+        """Every client on loopback, while no way to authenticate is configured."""
 
     @property
     def configured(self) -> bool:
@@ -68,7 +70,7 @@ class Gate:
         """Called once per connection, or once per request where a transport has no connections."""
         if not self.configured:
             if loopback:
-                return OPEN
+                return self.open_identity
             raise Unauthenticated(
                 "authentication required: this server has no tokens and so serves only its own machine; configure"
                 " tokens to serve others"

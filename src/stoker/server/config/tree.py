@@ -267,6 +267,9 @@ class DashboardSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknow
     """A login ends when its browser has asked for nothing for this long, or when its token ends."""
     trace_url: str = ""
     """Where traces are shown: `https://jaeger.example/trace/{trace_id}`. Empty = jobs have no link to their trace."""
+    lake: str = ""
+    """The directory of a lake, which `stoker pipeline stream` fills: operators see how far it is behind, and the
+    newest report (`*.html`) in it. Empty = none."""
 
 
 class ClusterSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):

@@ -88,8 +88,7 @@ def _found(page: DashboardPage) -> tuple[str, Action]:
     action = ACTIONS.get(name)
     if action is None:
         raise NotHere(f"there is no action {name[:40]!r}")
-    if page.settings.read_only:
-        raise Forbidden("this dashboard is read-only: dashboard.read_only is set")
+    page.check_writable()
     if not page.can(action.permission):
         raise Forbidden(f"this token may not {action.permission}: `{action.label}` needs that permission")
     return name, action
@@ -103,8 +102,6 @@ async def ask_first(page: DashboardPage) -> Answer:
 
 async def ask_about_selected(page: DashboardPage) -> Answer:
     """The question about the jobs that were selected in a list."""
-    if page.settings.read_only:
-        raise Forbidden("this dashboard is read-only: dashboard.read_only is set")
     target = ChangeTarget({"ids": ",".join(page.form_list("ids")), "what": page.form("what")})
     return await _question(page, "selected", ACTIONS["selected"], target)
 

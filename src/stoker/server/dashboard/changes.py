@@ -18,6 +18,7 @@ from stoker.server.dashboard.job_data import shown
 from stoker.server.dashboard.page import DashboardPage
 from stoker.server.http.request import convert
 from stoker.server.webhooks import commands as hooks
+from stoker.server.webhooks.posting import PostOutcome
 
 CLEAN_MAX = 1_000
 """Jobs that one command removes."""
@@ -420,7 +421,9 @@ async def test_webhook(page: DashboardPage, target: ChangeTarget) -> ChangeDone:
     outcome = await hooks.carry_out(
         page.request.service.webhooks, page.tenant, "test_webhook", hooks.Named(target.need("id"))
     )
-    return ChangeDone(f"The webhook answered: {outcome}", "/ui/webhooks")
+    found = msgspec.convert(outcome, PostOutcome, from_attributes=True)  # another process answers with plain values
+    said = f"with status {found.status}" if found.ok else f"not as it should: {found.error or f'status {found.status}'}"
+    return ChangeDone(f"The webhook answered {said}.", "/ui/webhooks")
 
 
 async def delete_webhook(page: DashboardPage, target: ChangeTarget) -> ChangeDone:

@@ -18,6 +18,7 @@ from stoker.model import commands as c
 from stoker.model.command_table import READS, TABLE, Permission
 from stoker.model.errors import Forbidden, InvalidRequest, NotFound, StokerError, Unsupported
 from stoker.server.auth.identity import DEFAULT_TENANT, Identity
+from stoker.server.client_broker import ClientBroker
 from stoker.server.dashboard.live import SHARED_S
 from stoker.server.dashboard.rendering import render
 from stoker.server.dashboard.sessions import COOKIE_CHARS_MAX, LoginSession, new_session
@@ -38,8 +39,9 @@ POLICY = (
     "default-src 'none'; script-src 'self'; style-src 'self'; connect-src 'self'; img-src 'self' data:;"
     " form-action 'self'; base-uri 'none'; frame-ancestors 'none'"
 )
+POLICY_HEADER = b"content-security-policy"
 GUARDS: responses.Headers = [
-    (b"content-security-policy", POLICY.encode()),
+    (POLICY_HEADER, POLICY.encode()),
     (b"x-frame-options", b"DENY"),
     (b"referrer-policy", b"same-origin"),  # `no-referrer` would hide the origin of our own forms
     (b"cross-origin-opener-policy", b"same-origin"),
@@ -90,7 +92,9 @@ class DashboardPage:
         self.csrf = await sessions.csrf(self.session)
         if self.route.permission is not None:
             self.identity = self.request.identify(in_session=self.session.token or None)
-            self._allow(self.route.permission)
+            self.request.service.admit(self.identity, self.route.permission, self.session.tenant, None)
+            if self.route.is_change:
+                self.check_writable()
             if self.route.for_operators and not self.is_operator:
                 raise Forbidden("this page is about all tenants: log in with an operator's token")
         if not self.is_reading:
@@ -109,12 +113,22 @@ class DashboardPage:
     def is_operator(self) -> bool:
         """Whether the client may see what is about all tenants."""
         who = self.identity
-        return who is not None and (who.any_tenant or who.tenant == DEFAULT_TENANT)
+        return who is not None and (who.any_tenant or who.tenant == DEFAULT_TENANT or self.outside is not None)
 
     @property
-    def is_at_server(self) -> bool:
-        """Whether the queue is this server's own, and not one that `stoker ui` looks at from elsewhere."""
+    def outside(self) -> ClientBroker | None:
+        """The queue that `stoker ui` looks at from outside; None in the dashboard of the server that has the queue."""
+        broker = self.request.service.dispatcher.broker
+        return broker if isinstance(broker, ClientBroker) else None
+
+    @property
+    def has_events(self) -> bool:
         return self.request.service.dispatcher.broker.logs is not None
+
+    @property
+    def has_webhooks(self) -> bool:
+        """Whether there is a server that posts them."""
+        return self.has_events and (self.outside is None or self.outside.server is not None)
 
     @property
     def tenant(self) -> str:
@@ -131,14 +145,24 @@ class DashboardPage:
         """Whether the broker has this command: pages offer no other."""
         return command not in self.request.service.dispatcher.broker.lacks
 
+    @property
+    def has_lake(self) -> bool:
+        """Whether the client may see the pipeline's lake: it has the history of all tenants."""
+        may_look = self.identity is not None and "admin" in self.identity.permissions and self.is_operator
+        return bool(self.settings.lake) and may_look
+
     def can_send(self, command: type[c.Command[Any]]) -> bool:
         return self.can(TABLE[command].permission)
 
-    def _allow(self, permission: Permission, command: c.Command[Any] | None = None) -> str:
+    def _allow(self, permission: Permission, command: c.Command[Any]) -> str:
         assert self.identity is not None
-        if permission != "read" and self.settings.read_only:
-            raise Forbidden("this dashboard is read-only: dashboard.read_only is set")
+        if permission != "read":
+            self.check_writable()
         return self.request.service.admit(self.identity, permission, self.session.tenant, command)
+
+    def check_writable(self) -> None:
+        if self.settings.read_only:
+            raise Forbidden("this dashboard is read-only: dashboard.read_only is set")
 
     # --- asking the queue ----------------------------------------------------------------------------
 

@@ -13,12 +13,14 @@ from stoker.server.dashboard.page import Answer, DashboardPage
 from stoker.server.dashboard.pages import (
     access,
     bulk,
+    connection,
     dead,
     events,
     job,
     jobs,
     overview,
     queues,
+    report,
     schedules,
     search,
     server,
@@ -37,6 +39,8 @@ class PageRoute(NamedTuple):
     handler: Callable[[DashboardPage], Awaitable[Answer | None]]
     for_operators: bool = False
     """Whether it shows what is about all tenants."""
+    is_change: bool = False
+    """Whether it changes something or only leads to a change: a read-only dashboard does not have it."""
 
 
 ROUTES: tuple[PageRoute, ...] = (
@@ -47,12 +51,12 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("GET", "/ui/queue", "read", queues.queue),
     PageRoute("GET", "/ui/jobs", "read", jobs.jobs),
     PageRoute("GET", "/ui/jobs/{id}", "read", job.job),
-    PageRoute("GET", "/ui/jobs/{id}/edit", "admin", job.edit),
+    PageRoute("GET", "/ui/jobs/{id}/edit", "admin", job.edit, is_change=True),
     PageRoute("GET", "/ui/dead", "read", dead.dead),
     PageRoute("GET", "/ui/bulk", "read", bulk.bulks),
     PageRoute("GET", "/ui/bulk/one", "read", bulk.bulk),
-    PageRoute("GET", "/ui/bulk/new", "admin", bulk.preview),
-    PageRoute("POST", "/ui/bulk/start", "admin", bulk.start),
+    PageRoute("GET", "/ui/bulk/new", "admin", bulk.preview, is_change=True),
+    PageRoute("POST", "/ui/bulk/start", "admin", bulk.start, is_change=True),
     PageRoute("GET", "/ui/workflows", "read", workflows.workflows),
     PageRoute("GET", "/ui/workflows/{id}", "read", workflows.workflow),
     PageRoute("GET", "/ui/schedules", "read", schedules.schedules),
@@ -63,11 +67,13 @@ ROUTES: tuple[PageRoute, ...] = (
     PageRoute("GET", "/ui/tenants", "admin", server.tenants, for_operators=True),
     PageRoute("POST", "/ui/tenants", "read", server.choose_tenant),
     PageRoute("GET", "/ui/server", "admin", server.server, for_operators=True),
+    PageRoute("GET", "/ui/report", "admin", report.report, for_operators=True),
+    PageRoute("GET", "/ui/connection", "read", connection.connection),
     PageRoute("GET", "/ui/search", "read", search.search),
     PageRoute("GET", "/ui/help", None, access.help_page),
     PageRoute("GET", "/ui/act/{action}", "read", actions.ask_first),
     PageRoute("POST", "/ui/act/{action}", "read", actions.act),
-    PageRoute("POST", "/ui/selected", "admin", actions.ask_about_selected),
+    PageRoute("POST", "/ui/selected", "admin", actions.ask_about_selected, is_change=True),
     PageRoute("GET", "/ui/login", None, access.login_page),
     PageRoute("POST", "/ui/login", None, access.login),
     PageRoute("POST", "/ui/logout", None, access.logout),
