@@ -89,7 +89,7 @@ class DashboardPage:
         renewed = self.session if found is None else sessions.rotated(found)
         if renewed is not None and self.is_reading:
             await self.keep(renewed)
-        self.csrf = await sessions.csrf(self.session)
+        self.csrf = sessions.csrf(self.session)
         if self.route.permission is not None:
             self.identity = self.request.identify(in_session=self.session.token or None)
             self.request.service.admit(self.identity, self.route.permission, self.session.tenant, None)
@@ -309,7 +309,7 @@ class DashboardPage:
         self._put(self.cookie_name, sealed, round(self.settings.session_s))
         if not is_shown:
             self.session = session
-            self.csrf = await self.dashboard.sessions.csrf(session)
+            self.csrf = self.dashboard.sessions.csrf(session)
 
     def forget(self) -> None:
         self._put(self.cookie_name, "", 0)
