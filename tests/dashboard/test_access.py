@@ -221,6 +221,15 @@ def test_a_page_needs_its_permission(serve: Serve, tokens: Tokens, permission: s
             assert visitor.post(f"/ui/act/{name}", {"id": str(made.dead), "queue": "mail"}).status == 403
 
 
+def test_the_help_page_is_for_all_and_its_menu_for_visitors_who_may_see_pages(serve: Serve, tokens: Tokens):
+    token = tokens.make()
+    visitor = Visitor(serve(auth=tokens.auth))
+    page = visitor.get("/ui/help")
+    assert (page.status, 'href="/ui/jobs"' in page.text) == (200, False)
+    visitor.login(token)
+    assert 'href="/ui/jobs"' in visitor.get("/ui/help").text
+
+
 def test_a_token_that_may_not_read_cannot_log_in(serve: Serve, tokens: Tokens):
     token = tokens.make(permissions={"produce"})
     seen = Visitor(serve(auth=tokens.auth)).login(token)

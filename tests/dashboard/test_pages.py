@@ -52,6 +52,23 @@ def test_a_list_goes_on_after_its_last_job(server: HttpServer):
     assert path == ""
 
 
+def test_empty_pages_say_what_to_do_next(server: HttpServer):
+    visitor = Visitor(server)
+    assert "There are no jobs yet. Push a first one: stoker push mail" in visitor.get("/ui/jobs").words
+    assert "No job matches. Show all jobs" in visitor.get("/ui/jobs?queue=mail").words
+    assert "A job comes here when its attempts are used up." in visitor.get("/ui/dead").words
+    assert "A token names its tenant: stoker token create" in visitor.get("/ui/tenants").words
+
+
+def test_the_overview_folds_what_needs_attention(server: HttpServer):
+    for number in range(9):
+        server.execute(c.Push(f"q{number}", b""))
+    page = Visitor(server).get("/ui/")
+    assert "3 more" in page.words
+    folded = page.text.partition("<details id=")[2]
+    assert [name for name in ("q5", "q6", "q7", "q8") if f"pulls from {name}," in folded] == ["q6", "q7", "q8"]
+
+
 def test_hidden_payloads_cannot_be_searched(serve):
     for settings in (DashboardSettings(payloads="hidden"), DashboardSettings(redact=("password",))):
         assert Visitor(serve(dashboard=settings)).get("/ui/jobs?text=secret").status == 403

@@ -21,6 +21,11 @@ async def missing(page: DashboardPage) -> Answer:
 
 
 async def help_page(page: DashboardPage) -> Answer:
+    """For every client. One that may see other pages has the menu, too."""
+    try:
+        page.identity = page.request.identify(in_session=page.session.token or None)
+    except StokerError:
+        page.identity = None
     return page.html("help.html")
 
 
