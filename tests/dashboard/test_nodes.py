@@ -1,6 +1,7 @@
 """The dashboard of a cluster behind one address: a login at one node is a login at all of them, and so is a logout."""
 
 import asyncio
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -12,7 +13,7 @@ from stoker.server.dashboard.sessions import LoginSession, Sessions, new_session
 from tests.cluster.nodes import ClusterNode, TestCluster, until
 from tests.dashboard.conftest import Tokens
 from tests.dashboard.visitor import Listener, Seen, Visitor
-from tests.http.support import HttpServer
+from tests.http.support import TIMEOUT_S, HttpServer
 from tests.postgres_server import fresh_database, shared
 
 ADDRESS = "queue.example"
@@ -43,7 +44,7 @@ def nodes(tmp_path: Path, tokens: Tokens, token: str) -> Iterator[list[ClusterNo
                 node.begin()
             for node in cluster.nodes:
                 node.await_served()
-            until(lambda: not cluster.status().unserved, "a node for every seat")
+            until(lambda: sorted(map(len, cluster.held().values())) == [1, 1], "a seat for each node", 120)
             until(lambda: all(map(has_pages, cluster.nodes)), "pages at both nodes")
             yield cluster.nodes
         finally:
@@ -51,7 +52,16 @@ def nodes(tmp_path: Path, tokens: Tokens, token: str) -> Iterator[list[ClusterNo
 
 
 class BalancedVisitor(Visitor):
-    """A browser behind a balancer, which forwards each request to the node that the test says."""
+    """A browser behind a balancer, which forwards each request to the node that the test says.
+
+    While a seat moves, a page says that nothing has happened and to try again (503): this one does.
+    """
+
+    def _ask(self, method: str, path: str, body: bytes | None, headers: dict[str, str]) -> Seen:
+        ends = time.monotonic() + TIMEOUT_S
+        while (seen := super()._ask(method, path, body, headers)).status == 503 and time.monotonic() < ends:
+            time.sleep(0.1)
+        return seen
 
     def at(self, node: ClusterNode) -> "BalancedVisitor":
         self.server = Listener(port_of(node))
