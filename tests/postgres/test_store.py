@@ -9,6 +9,7 @@ import pytest
 
 from stoker.brokers.local import LocalSettings
 from stoker.engine.state_dump import dump
+from stoker.journal.patience import patiently
 from stoker.journal.postgres import seats, tail
 from stoker.journal.postgres.journal import PostgresJournal
 from stoker.journal.sqlite import JournalSettings
@@ -20,7 +21,8 @@ GAP = 1 << 24
 
 
 def pictures(seat: Seat) -> list[object]:
-    return [dump(shard) for shard in seat.broker.runtime.shards]
+    with patiently():
+        return [dump(shard) for shard in seat.broker.runtime.shards]
 
 
 def test_a_seat_that_was_handed_over_in_good_order_goes_on_where_it_was(cluster: str):

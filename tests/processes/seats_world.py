@@ -1,6 +1,7 @@
 """The same world over the seats of a cluster in PostgreSQL, which move while their old owners still speak.
 
-No thread decides what happens: rows are appended in steps of the event loop, and a lease holds until the world ends it.
+No thread decides what happens: rows are appended, and old ones read, in steps of the event loop. A lease holds until
+the world ends it.
 So everything can happen before or after any message and any append: a death, a takeover, an answer that gets lost.
 """
 
@@ -18,6 +19,7 @@ from stoker.journal.postgres.lease import Lease
 from stoker.journal.postgres.schema import install, remove
 from stoker.journal.postgres.store import PostgresStore
 from stoker.journal.postgres.writer import LogWriter, PendingRows
+from stoker.runtime.loading import Load
 from tests.postgres.seat import abandon
 from tests.postgres_server import shared
 from tests.processes.world import Node, Processes
@@ -201,6 +203,10 @@ def store_of(broker: LocalBroker) -> PostgresStore:
     return broker.store
 
 
+def read_in_a_step(broker: LocalBroker, load: Load) -> None:
+    SteppedWriter.world._loop.call_soon(broker._read, load)
+
+
 @contextmanager
 def stepped() -> Iterator[None]:
     """Seats that are opened here append in steps."""
@@ -208,4 +214,5 @@ def stepped() -> Iterator[None]:
         patch.setattr("stoker.journal.postgres.journal.LogWriter", SteppedWriter)
         patch.setattr("stoker.journal.postgres.store.Lease", SteppedLease)
         patch.setattr("stoker.journal.postgres.store.IDLE_S", 3_600.0)
+        patch.setattr(LocalBroker, "_start_reading", read_in_a_step)
         yield

@@ -23,6 +23,7 @@ from stoker.model.ids import SHARD_BITS
 from stoker.model.limits import INT_MAX
 from stoker.model.states import STATES
 from stoker.records import records as rec
+from stoker.records.stored import NotAtHand
 
 RUNNING_MAX = 10
 """Operations of a tenant at the same time."""
@@ -30,6 +31,8 @@ STEP_JOBS = 50
 """Jobs that one step acts on: about two milliseconds."""
 PAUSE_MS = 5
 """Between two steps, so that other commands come in between."""
+READING_MS = 50
+"""After a step that met a payload which the journal has to read first."""
 RATE_MAX = 1_000_000
 
 
@@ -159,11 +162,17 @@ def step(shard: ShardState, bulk: BulkRun, at: int) -> None:
     search = searching.JobSearch(shard, made.tenant, meant(made), bulk.cursor, ascending=True)
     most = STEP_JOBS if made.rate is None else max(1, min(STEP_JOBS, int(made.rate / 10)))
     chosen: list[tuple[str, int]] = []
-    for part in search:
-        if part.lowest > made.until or len(chosen) == most:
-            break
-        if STATES[shard.state_of(part)] in MAY_BE[made.action] and entered_at(shard, part) <= made.at:
-            chosen.append((part.queue.name, part.lowest))
+    waits = False
+    try:
+        for part in search:
+            if part.lowest > made.until or len(chosen) == most:
+                break
+            if STATES[shard.state_of(part)] in MAY_BE[made.action] and entered_at(shard, part) <= made.at:
+                chosen.append((part.queue.name, part.lowest))
+    except (NotAtHand, errors.Unavailable):
+        waits = True
+        if shard.expect_payloads is not None:
+            shard.expect_payloads(search.wanted)
     is_over = search.is_over or (search.last or 0) > made.until
     cursor = chosen[-1][1] if len(chosen) == most and not is_over else max(bulk.cursor, search.last or 0)
     refused = 0
@@ -173,7 +182,8 @@ def step(shard: ShardState, bulk: BulkRun, at: int) -> None:
         except errors.Refused:
             refused += 1
     counts = (bulk.looked + search.looked, bulk.changed + len(chosen) - refused, bulk.refused + refused)
-    pause = PAUSE_MS if made.rate is None else max(PAUSE_MS, math.ceil(len(chosen) * 1000 / made.rate))
+    least = READING_MS if waits else PAUSE_MS
+    pause = least if made.rate is None else max(least, math.ceil(len(chosen) * 1000 / made.rate))
     state: BulkState = "done" if is_over else "running"
     next_at = 0 if is_over else max(at, shard.now) + pause
     shard.emit(rec.BulkStepped(at, made.tenant, made.key, cursor, *counts, state, next_at))

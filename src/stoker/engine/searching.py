@@ -23,7 +23,7 @@ from stoker.model.filters import COUNTED, JobFilter, filter_of, narrows_by
 from stoker.model.fingerprints import FINGERPRINT_CHARS, fingerprint_of
 from stoker.model.limits import INT_MAX, Limits
 from stoker.model.states import STATES
-from stoker.records.stored import Stored
+from stoker.records.stored import NotAtHand, Stored
 
 WORK_MAX = 2_000
 """The work of one step in a process: two milliseconds of the loop."""
@@ -83,6 +83,8 @@ class JobSearch:
         shared = max(WORK_MIN, WORK_MAX // shard.neighbours)
         self.work = work or (WORK_MAX if wanted.queue is not None else shared)
         """What is left of it."""
+        self.wanted = 0
+        """The record whose payloads were asked for last."""
         self.looked = 0
         """Jobs of the tenant that were looked at; how many others have stays theirs."""
         self.last = after
@@ -91,17 +93,23 @@ class JobSearch:
         """Whether there is nothing more to look at."""
 
     def __iter__(self) -> Iterator[Part]:
+        """Raises `NotAtHand` at a job whose payload has to be read first: the step then ends before that job."""
         rare = self._rare()
         entries = self._walked() if rare is None else iter(rare)
         for job_id, part in entries:
             if self.work <= 0:
                 return
             self.work -= 1
-            self.last = job_id
+            before, self.last = self.last, job_id
             if part is None or part.queue.tenant.name != self._tenant:
                 continue
+            try:
+                matches = self._matches(part)
+            except (NotAtHand, errors.Unavailable):
+                self.last = before
+                raise
             self.looked += 1
-            if self._matches(part):
+            if matches:
                 yield part
         self.is_over = True
 
@@ -225,13 +233,16 @@ class JobSearch:
         return any(text in self._bytes_of(value) for value in (job.payload, job.result) if value is not None)
 
     def _bytes_of(self, value: Any) -> bytes:
-        """A payload or a result, read from the journal if it is there. What cannot be read matches nothing."""
+        """A payload or a result, read from the journal if it is there. What is damaged matches nothing."""
         if type(value) is Stored:
             if self._read[0] != value.sequence:
                 self.work -= STORED_WORK
                 assert self._shard.stored_payloads is not None
+                self.wanted = value.sequence
                 try:
                     self._read = (value.sequence, self._shard.stored_payloads(value.sequence))
+                except errors.Unavailable:
+                    raise
                 except errors.StokerError:
                     self._read = (value.sequence, ())
                 self.work -= len(self._read[1]) // STORED_JOBS

@@ -85,33 +85,48 @@ def publish(shard: ShardState, tenant: str, command: c.Publish, now: int) -> r.T
         if found is None or name not in found.stages:
             raise unknown_stage(name, command.transaction)
     check_publish(shard, tenant, command)
+    stages = found.stages if found is not None else {}
+    parts = [(place, part) for name in names for place, part in enumerate(stages[name].parts)]
     runs: list[tuple[int, int]] = []
-    for name in names:
-        assert found is not None
-        for place, part in enumerate(found.stages[name].parts):
-            _add_runs(runs, _publish_part(shard, part, place, now))
+    for place, part in parts:
+        _add_runs(runs, _publish_part(shard, part, _read(shard, part), place, now))
     created = sum(count for _, count in runs)
     _end(shard, tenant, command.transaction, True, created, runs, now)
     return r.Transaction("published", created, tuple(runs))
 
 
 def check_publish(shard: ShardState, tenant: str, command: c.Publish) -> None:
-    """Check that the tenant may have all queues of the stages in this shard."""
+    """Check that the tenant may have all queues of the stages in this shard, and that payloads that are needed can be
+    read: what was decided must be done.
+    """
     found = find(shard, tenant, command.transaction)
     stages = found.stages if found is not None else {}
     parts = [part for name in command.stages if name in stages for part in stages[name].parts]
     shard.check_room(tenant, [part.record.queue for part in parts])
+    for part in parts:
+        _read(shard, part)
 
 
-def _publish_part(shard: ShardState, part: StagedPart, place: int, now: int) -> r.PushedBatch:
-    """Push the jobs of one part. If they share their options, their payloads stay where they are; otherwise each is
-    checked.
+def _read(shard: ShardState, part: StagedPart) -> Sequence[bytes] | None:
+    """The payloads of a part whose jobs are checked one by one. None if they share their options: their payloads stay
+    where they are.
     """
     record, stored = part.record, part.stored
+    if stored is None or record.each is not None or not is_plain(record.options) or not _fits(stored, shard.limits):
+        return _payloads(shard, record)
+    return None
+
+
+def _publish_part(
+    shard: ShardState, part: StagedPart, payloads: Sequence[bytes] | None, place: int, now: int
+) -> r.PushedBatch:
+    """Push the jobs of one part."""
+    record, stored = part.record, part.stored
     options = record.options
-    if stored is None or record.each is not None or not is_plain(options) or not _fits(stored, shard.limits):
+    if payloads is not None:
         queue = shard.queue(record.tenant, record.queue)
-        return push_many(shard, queue, _payloads(shard, record), options, record.each, now)
+        return push_many(shard, queue, payloads, options, record.each, now)
+    assert stored is not None
     first = make_id(shard.sequence + 1, shard.number)
     shard.emit(
         rec.PartPublished(

@@ -4,6 +4,9 @@
 opened over: its recovered shards, their journal, and the upkeep of both. `DataDirectory` is what only a store in a
 directory can do. `docs/development/journal.md` tells how to add a journal.
 
+A journal that has to ask over a network reads nothing within a turn: `read`, `rows`, `payloads` and `body` raise
+`NotAtHand` for what is not in memory, unless the thread may wait (`patience.py`).
+
 Sequence numbers of a shard start at 1 and have no gaps. What retention has dropped lies below `lowest`; payloads that
 something live still refers to are kept beyond that.
 """

@@ -1,7 +1,7 @@
 """Reading payloads back before they are needed.
 
 The runtime says which payloads in the journal it will hand out next; a thread reads them meanwhile. What the thread
-has not read in time is read on the spot: this is about speed alone.
+has not read in time is read by the call that needs it: this is about speed alone.
 """
 
 import threading
@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable, Sequence
 from queue import SimpleQueue
 
 from stoker.journal.bloom_filters import RotatingFilter
+from stoker.journal.patience import patiently
+from stoker.model.errors import Damaged
 from stoker.records.codec import LogRow
 
 Place = tuple[int, int]
@@ -28,7 +30,7 @@ class ReadAhead:
         self._is_settled = is_settled
         """Whether a record lies in a file that is written no more."""
         self._lock = threading.Lock()
-        self._read: OrderedDict[Place, tuple[Sequence[bytes], int]] = OrderedDict()
+        self._read: OrderedDict[Place, tuple[Sequence[bytes] | Damaged, int]] = OrderedDict()
         self._bytes = 0
         self._asked: SimpleQueue[tuple[Place, int] | None] = SimpleQueue()
         self._pending: set[Place] = set()
@@ -45,21 +47,29 @@ class ReadAhead:
                 self._read.move_to_end((shard, sequence))
         if found is not None:
             self.hits += 1
+            if isinstance(found[0], Damaged):
+                raise found[0]
             return found[0]
         self.misses += 1
         return self._load((shard, sequence))
 
     def _load(self, place: Place) -> Sequence[bytes]:
-        row = self._find(*place)
-        payloads = row.payloads(place[1])
-        size = row.size + OBJECT_BYTES * len(payloads)
+        try:
+            row = self._find(*place)
+            payloads = row.payloads(place[1])
+        except Damaged as error:
+            self._keep(place, error, OBJECT_BYTES)
+            raise
+        self._keep(place, payloads, row.size + OBJECT_BYTES * len(payloads))
+        return payloads
+
+    def _keep(self, place: Place, found: Sequence[bytes] | Damaged, size: int) -> None:
         with self._lock:
             if place not in self._read:
-                self._read[place] = (payloads, size)
+                self._read[place] = (found, size)
                 self._bytes += size
                 while self._bytes > BYTES_MAX and len(self._read) > 1:
                     self._bytes -= self._read.popitem(last=False)[1][1]
-        return payloads
 
     def expect(self, shard: int, coming: Iterable[int], gone: Iterable[int], now: int) -> None:
         """These records come next, those are done with."""
@@ -83,7 +93,8 @@ class ReadAhead:
             place, now = asked
             try:
                 if self.ghosts is None or not self.ghosts.might_have(f"{place[0]}:{place[1]}", now):
-                    self._load(place)
+                    with patiently():
+                        self._load(place)
             except Exception:
                 pass  # the command that needs it reads it again, and says what is wrong
             self._pending.discard(place)

@@ -10,6 +10,13 @@ from typing import overload
 import msgspec
 
 
+class NotAtHand(Exception):
+    """A payload, or a part of the log, is not in memory and has to be read first, which may take long.
+
+    It never reaches a client: the runtime has the part read on another thread, and goes on with the command afterwards.
+    """
+
+
 class Stored(msgspec.Struct, frozen=True, array_like=True, gc=False):
     """One payload: number `place` in the record `sequence` of its shard."""
 

@@ -42,6 +42,12 @@ def filled(journal: Journal, reply: Any, unread: dict[int, Exception]) -> Any:
     return reply
 
 
+def delivery_in(reply: Any) -> r.Delivery | None:
+    """The jobs that a reply gives out."""
+    found = reply.delivery if type(reply) is TakenJobs else reply.claimed if type(reply) is Looked else reply
+    return found if type(found) is r.Delivery else None
+
+
 def is_passing(why: Exception) -> bool:
     """Whether a payload can be read later: the place where it lies does not answer."""
     return isinstance(why, Unavailable)

@@ -13,6 +13,8 @@ from stoker.model import errors
 from stoker.model import replies as r
 from stoker.model.limits import INT_MAX, Limits
 from stoker.records.events import events_of, size_of
+from stoker.records.stored import NotAtHand
+from stoker.runtime.loading import READ_MS_MAX, Load
 from stoker.runtime.record_reader import read_records
 from stoker.runtime.shards import Shards
 
@@ -30,12 +32,14 @@ class Readers:
         journal: Journal,
         answer: Callable[[Parked, Any], None],
         advance: Callable[[int], None],
+        load: Callable[[Load], None],
     ) -> None:
-        """`advance` lets happen what is due: a reader sees it, too."""
+        """`advance` lets happen what is due: a reader sees it, too. `load` has the log read on another thread."""
         self._shards = shards
         self._journal = journal
         self._answer = answer
         self._advance = advance
+        self._load = load
         self.waiting: dict[Place, dict[Parked, r.Events]] = {}
         """Commands that wait for events of a place, with the empty page that they have got so far."""
         self.execute: dict[type[Any], Callable[[str, Any, int], Any]] = {
@@ -69,7 +73,8 @@ class Readers:
                 if parked.done:
                     self._leave(place, parked)
                     continue
-                page = or_error(self._page, parked.tenant, parked.command, seen.next_after)
+                after = max(seen.next_after, first - 1)  # nothing of its tenant lies in between
+                page = or_error(self._page, parked.tenant, parked.command, after)
                 if isinstance(page, r.Events) and page.lowest <= first:
                     page = r.Events(page.events, page.next_after, seen.lowest)
                 if not isinstance(page, r.Events) or page.events:
@@ -109,14 +114,44 @@ class Readers:
         checks.number(command.after, "after", 0, 2**53 - 1)
         checks.count(command.wait_ms, "wait_ms", self._limits.wait_ms_max, 0)
         self._advance(now)
-        page = self._page(tenant, command, command.after)
-        if page.events or not command.wait_ms:
-            return page
         parked = Parked(tenant, command, now + command.wait_ms)
+        return self._look(parked, command.after, now)
+
+    def _look(self, parked: Parked, after: int, now: int) -> "r.Events | Parked":
+        """A page of events, or the command if it waits: for the next event, or for the log to be read."""
+        tenant, command = parked.tenant, parked.command
+        assert type(command) is c.ReadEvents
+        try:
+            page = self._page(tenant, command, after)
+        except NotAtHand:
+            return self._read_later(parked, lambda: self._page(tenant, command, after), self._look_on)
+        if page.events or parked.expires_at <= now:
+            return page
         self.waiting.setdefault((command.shard, tenant), {})[parked] = page
+        parked.done = False
         return parked
 
-    def _read_records(self, tenant: str, command: c.ReadRecords, now: int) -> r.Records:
+    def _look_on(self, parked: Parked, page: r.Events, now: int) -> "r.Events | Parked":
+        """Go on behind a page that was read, and has nothing: more has happened meanwhile."""
+        return page if page.events or parked.expires_at <= now else self._look(parked, page.next_after, now)
+
+    def _read_later(
+        self,
+        parked: Parked,
+        read: Callable[[], Any],
+        then: "Callable[[Parked, Any, int], Any]" = lambda parked, found, now: found,
+    ) -> Parked:
+        """Have a part of the log read. `then` makes the reply of it, or the command waits on."""
+
+        def finish(found: Any, now: int) -> None:
+            reply = found if isinstance(found, Exception) else or_error(then, parked, found, now)
+            if reply is not parked:
+                self._answer_reader(parked, reply)
+
+        self._load(Load(parked, read, finish))
+        return parked
+
+    def _read_records(self, tenant: str, command: c.ReadRecords, now: int) -> "r.Records | Parked":
         self._check_shard(command.shard)
         checks.number(command.after, "after", 0, 2**53 - 1)
         if command.until is not None:
@@ -124,16 +159,30 @@ class Readers:
         checks.count(command.bytes_max, "bytes_max", self._limits.reply_bytes_max)
         checks.records(command)
         self._advance(now)
-        return read_records(self._journal, self._shards.total, tenant, command)
+        return self._now_or_later(
+            tenant, command, now, lambda: read_records(self._journal, self._shards.total, tenant, command)
+        )
 
-    def _story(self, tenant: str, command: c.GetStory, now: int) -> r.Story:
+    def _now_or_later(self, tenant: str, command: c.Command[Any], now: int, read: Callable[[], T]) -> "T | Parked":
+        """What is read from the log alone: at once if it is in memory."""
+        try:
+            return read()
+        except NotAtHand:
+            return self._read_later(Parked(tenant, command, now + READ_MS_MAX), read)
+
+    def _story(self, tenant: str, command: c.GetStory, now: int) -> "r.Story | Parked":
         checks.number(command.id, "id", 0, INT_MAX)
         self._advance(now)
         shard = self._shards.by_id(command.id)
         part = shard.find(command.id)
         ended = queries.view(shard, part, now).finished_at if part is not None else 0
         lowest = self._journal.lowest(shard.number)
-        return story(self._journal.read, shard.number, command.id, tenant, lowest=lowest, finished_at=ended)
+        return self._now_or_later(
+            tenant,
+            command,
+            now,
+            lambda: story(self._journal.read, shard.number, command.id, tenant, lowest=lowest, finished_at=ended),
+        )
 
     def _check_shard(self, number: int) -> None:
         if type(number) is not int or not 0 <= number < self._shards.total:

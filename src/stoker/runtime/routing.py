@@ -27,6 +27,7 @@ from stoker.engine import (
 from stoker.engine.parking import Parked, frozen_pull, register
 from stoker.engine.schedules import cursor_of, place_of
 from stoker.engine.shard import Shard
+from stoker.journal.patience import patiently
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -253,8 +254,9 @@ def decide_publish(shards: Shards, tenant: str, command: c.Publish, staged: Mapp
     for number in own:
         if number != decider.number:
             shard_messages.send(decider, tenant, number, rec.PublishStages(command.transaction, own[number]), now)
-    decider.execute(tenant, msgspec.structs.replace(command, stages=own.get(decider.number, [])), now)
-    outbox.deliver(shards, now)
+    with patiently():  # they were at hand when they were checked
+        decider.execute(tenant, msgspec.structs.replace(command, stages=own.get(decider.number, [])), now)
+        outbox.deliver(shards, now)
 
 
 def abort(shards: Shards, tenant: str, command: c.Abort, now: int) -> Any:

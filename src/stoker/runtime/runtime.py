@@ -18,10 +18,11 @@ from stoker.engine import checks, dependencies, queries, schedules, workflows
 from stoker.engine.dependencies import is_known
 from stoker.engine.gathered import GatheredPushes
 from stoker.engine.parking import Parked
-from stoker.engine.settling import fail_unreadable, hand_back_unread
+from stoker.engine.settling import fail_unreadable, hand_back_unread, held_deliveries
 from stoker.engine.shard import Shard
 from stoker.engine.slot_pacing import SlotPace
 from stoker.journal.contract import Journal
+from stoker.journal.patience import patiently
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
@@ -29,13 +30,15 @@ from stoker.model.command_table import HOT
 from stoker.model.ids import SYSTEM_TENANT, shard_of
 from stoker.model.limits import Limits
 from stoker.model.states import State
+from stoker.records.stored import NotAtHand
 from stoker.runtime import outbox, process_requests, routing, type_checks
 from stoker.runtime.calendar import IanaCalendar
 from stoker.runtime.history import HistoryRecorder
 from stoker.runtime.homes import Homes
 from stoker.runtime.levels import TAKES_LEVEL, Levels, asked_by, strongest
+from stoker.runtime.loading import READ_MS_MAX, TRIES, Load
 from stoker.runtime.memory import Memory, note_places
-from stoker.runtime.payload_loading import filled, is_passing, look_ahead
+from stoker.runtime.payload_loading import delivery_in, filled, is_passing, look_ahead
 from stoker.runtime.readers import Readers, or_error
 from stoker.runtime.room import BRINGS_DATA, Room
 from stoker.runtime.shards import Shards
@@ -85,11 +88,11 @@ class Runtime:
             shard.calendar = calendar
             shard.no_room = self._no_room
             shard.is_full = self._is_full
-            shard.stored_payloads = self._reader_of(shard.number)
+            shard.stored_payloads, shard.expect_payloads = self._reader_of(shard.number)
             shard.knows = self._knows
         self.memory = Memory(self.shards, journal, memory_bytes_max)
         self._room = Room(journal, self.memory)
-        self._reading = Readers(self.shards, journal, answer, self.advance)
+        self._reading = Readers(self.shards, journal, answer, self.advance, self._load)
         self._readers = self._reading.waiting
         self.history = HistoryRecorder(self.shards, history)
         self._reading.execute[c.GetHistory] = self.history.get
@@ -112,6 +115,10 @@ class Runtime:
         self._news = outbox.News(self.shards)
         self.letters: Callable[[], None] | None = None
         """Told when there is something for shards of other processes."""
+        self.read_elsewhere: Callable[[Load], None]
+        """Has something read on another thread, and finishes it in a turn."""
+        self._unread: dict[Parked, r.Delivery] = {}
+        """Deliveries whose payloads are being read."""
 
     def execute(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """One turn with one command: its reply, or a `Parked` that will be answered later."""
@@ -130,6 +137,8 @@ class Runtime:
             self._room.check(command)
         try:
             reply = shard.execute(tenant, command, now)
+        except NotAtHand as missed:
+            return self._once_more(tenant, command, missed)
         except Exception as error:
             self._after_error(command, error)
             raise
@@ -144,13 +153,13 @@ class Runtime:
             reply = self._told(reply)
         if not self.memory.is_stored:
             return reply
-        reply = self._filled(tenant, shard, reply, now)
+        reply = self._filled(tenant, command, shard, reply, now)
         if shard.records:  # something could not be read, and was put aside
             self.commit()
         return reply
 
-    def _filled(self, tenant: str, shard: Shard, reply: Any, now: int) -> Any:
-        whole = self._whole(reply)
+    def _filled(self, tenant: str, command: c.Command[Any], shard: Shard, reply: Any, now: int) -> Any:
+        whole = self._whole_or_later(tenant, command, reply)
         if whole is not reply and type(reply) is r.Delivery:
             look_ahead(self.journal, shard, tenant, reply, now)
         return whole
@@ -168,9 +177,12 @@ class Runtime:
         self.ticket = self._room.claimed = 0
         return self._execute_for(tenant, command, now)
 
-    def _execute_for(self, tenant: str, command: c.Command[Any], now: int) -> Any:
+    def _execute_for(self, tenant: str, command: c.Command[Any], now: int, before: Load | None = None) -> Any:
+        """`before` is what was read for it, if it is carried out once more."""
         try:
             reply = self._decide(tenant, command, now)
+        except NotAtHand as missed:
+            return self._once_more(tenant, command, missed, before)
         except Exception as error:
             self._after_error(command, error)
             raise
@@ -178,7 +190,7 @@ class Runtime:
         self.commit(asked)
         if asked == "fsync" and type(command) in process_requests.FLUSHED:
             self.ticket = self.journal.ticket()
-        reply = self._whole(self._told(reply))
+        reply = self._whole_or_later(tenant, command, self._told(reply), before)
         if self.memory.is_stored and any(shard.records for shard in self.shards):
             self.commit()
         return reply
@@ -225,6 +237,8 @@ class Runtime:
                 reply = shard.execute(tenant, command, now)
             except errors.StokerError:
                 raise
+            except NotAtHand as missed:
+                return self._once_more(tenant, command, missed)
             except Exception:
                 self._broken = len(shard.records) > before
                 if not self._broken:
@@ -234,7 +248,9 @@ class Runtime:
             self._is_flushed = True
         if not self.memory.is_stored:
             return reply
-        return self._filled(tenant, shard, reply, now) if shard is not None else self._whole(reply)
+        if shard is not None:
+            return self._filled(tenant, command, shard, reply, now)
+        return self._whole_or_later(tenant, command, reply)
 
     def _begin_any(self, tenant: str, command: c.Command[Any], now: int) -> Any:
         """A command that may concern all of them, or that must be looked at first."""
@@ -245,6 +261,8 @@ class Runtime:
             return self._decide(tenant, command, now)
         except errors.StokerError:
             raise
+        except NotAtHand as missed:
+            return self._once_more(tenant, command, missed)
         except Exception:
             self._broken = sum([len(shard.records) for shard in self.shards]) > before
             if not self._broken and type(command) not in process_requests.EXECUTE:
@@ -280,7 +298,7 @@ class Runtime:
     def _answer_waiting(self, shard: Shard) -> None:
         """Let out the answers to waiting commands of a shard whose turn is journaled."""
         for parked, reply in shard.take_effects():
-            self._answer(parked, or_error(self._whole, reply))
+            self._answer_whole(parked, reply)
         if shard.records:
             self.commit()  # what could not be read was put aside
 
@@ -332,8 +350,19 @@ class Runtime:
             return msgspec.structs.replace(reply, level=self._reached)
         return reply
 
-    def _reader_of(self, number: int) -> Callable[[int], Sequence[bytes]]:
-        return lambda sequence: self.journal.payloads(number, sequence)
+    def _reader_of(self, number: int) -> tuple[Callable[[int], Sequence[bytes]], Callable[[int], None]]:
+        """How a shard reads payloads of its records, and how it has them read for later."""
+
+        def read(sequence: int) -> Sequence[bytes]:
+            try:
+                return self.journal.payloads(number, sequence)
+            except NotAtHand:
+                raise NotAtHand(number, sequence) from None
+
+        def expect(sequence: int) -> None:
+            self.journal.expect(number, (sequence,), (), self.shards.at(number).now)
+
+        return read, expect
 
     def _after_error(self, command: c.Command[Any], error: Exception) -> None:
         """Time may have passed before a refusal. Anything else was malformed, as its types can tell, or is a bug."""
@@ -396,14 +425,15 @@ class Runtime:
         for shard in self.shards:
             if shard.effects:
                 for parked, reply in shard.take_effects():
-                    self._answer(parked, or_error(self._whole, reply))
+                    self._answer_whole(parked, reply)
         if self.memory.is_stored and any(shard.records for shard in self.shards):
             self.commit()  # what could not be read was put aside
 
     def _deliver(self) -> None:
         """What shards have said to each other in this turn is heard in the same turn, and journaled with it."""
         if any(shard.outbox for shard in self.shards):
-            outbox.deliver(self.shards, max(shard.now for shard in self.shards))
+            with patiently():  # a message that publishes: what it needs was at hand when that was decided
+                outbox.deliver(self.shards, max(shard.now for shard in self.shards))
             self._touched.update(self.shards)
             if self.letters is not None and self._news.is_there():
                 self.letters()
@@ -421,6 +451,11 @@ class Runtime:
             return reply
         unread: dict[int, Exception] = {}
         whole = filled(self.journal, reply, unread)
+        self._put_aside(unread)
+        return whole
+
+    def _put_aside(self, unread: Mapping[int, Exception]) -> None:
+        """Deliveries whose payloads cannot be read go back, or fail if that will never change."""
         for number in {shard_of(job_id) for job_id in unread}:
             shard = self.shards.at(number)
             own = {job_id: why for job_id, why in unread.items() if shard_of(job_id) == number}
@@ -428,11 +463,113 @@ class Runtime:
             fail_unreadable(shard, {job_id: str(why) for job_id, why in own.items() if not is_passing(why)}, shard.now)
             shard.serve(shard.now)
             self._touched.add(shard)
-        return whole
+
+    # --- what the journal has to read first --------------------------------------------------------
+
+    def _whole_or_later(self, tenant: str, command: c.Command[Any], reply: Any, before: Load | None = None) -> Any:
+        """`_whole`, or a `Parked` if something has to be read first."""
+        try:
+            return self._whole(reply)
+        except NotAtHand:
+            parked = before.parked if before is not None else self._parked(tenant, command)
+            self._fill_later(parked, reply)
+            return parked
+
+    def _parked(self, tenant: str, command: c.Command[Any]) -> Parked:
+        return Parked(tenant, command, max(shard.now for shard in self.shards) + READ_MS_MAX)
+
+    def _answer_whole(self, parked: Parked, reply: Any) -> None:
+        """Answer a command that waited, at once or when everything is read."""
+        try:
+            self._answer(parked, or_error(self._whole, reply))
+        except NotAtHand:
+            self._fill_later(parked, reply)
+
+    def _fill_later(self, parked: Parked, reply: Any) -> None:
+        """Have the payloads of a reply read. Its jobs are delivered, and go back if that fails."""
+        delivery = delivery_in(reply)
+        if delivery is not None:
+            self._unread[parked] = delivery
+
+        def read() -> tuple[Any, dict[int, Exception]]:
+            unread: dict[int, Exception] = {}
+            return filled(self.journal, reply, unread), unread
+
+        def finish(found: Any, now: int) -> None:
+            self._unread.pop(parked, None)
+            whole, unread = found if type(found) is tuple else (found, {})
+            if delivery is not None:
+                if isinstance(whole, Exception):
+                    unread = dict.fromkeys(delivery.ids, whole)
+                self._put_aside(self._held(parked.tenant, delivery, unread))
+            self._finish(parked, whole)
+
+        self._load(Load(parked, read, finish))
+
+    def _held(self, tenant: str, delivery: r.Delivery, unread: Mapping[int, Exception]) -> dict[int, Exception]:
+        """Those of the jobs that this delivery still holds: time has passed, and a lease may have ended."""
+        held: dict[int, Exception] = {}
+        for shard in self.shards:
+            own = [job_id for job_id in unread if shard_of(job_id) == shard.number]
+            refused = held_deliveries(shard, tenant, own, delivery.token)[1]
+            held |= {job_id: unread[job_id] for job_id in own if job_id not in refused}
+        return held
+
+    def _once_more(self, tenant: str, command: c.Command[Any], missed: NotAtHand, before: Load | None = None) -> Parked:
+        """Carry the command out once more when the payloads that it needs are read: nothing of it has happened."""
+        self.commit()  # time may have passed
+        number, sequence = missed.args
+        parked = before.parked if before is not None else self._parked(tenant, command)
+        tries = before.tries + 1 if before is not None else 1
+
+        def read() -> None:
+            try:
+                self.journal.payloads(number, sequence)
+            except errors.Damaged:
+                pass  # the command says what that means to it
+
+        def finish(found: Any, now: int) -> None:
+            if found is None and tries == TRIES:
+                found = errors.Unavailable("the journal could not keep all that this needs in memory: try again")
+            if found is None:
+                self.ticket = self._room.claimed = 0
+                found = or_error(self._execute_for, tenant, command, now, load)
+            if found is not parked:
+                self._finish(parked, found)
+
+        load = Load(parked, read, finish, tries)
+        self._load(load)
+        return parked
+
+    def _load(self, load: Load) -> None:
+        load.parked.done = True  # a caller that leaves meanwhile has its jobs returned when they are read
+        self.read_elsewhere(load)
+
+    def loaded(self, load: Load, found: Any, now: int) -> None:
+        """One turn with what was read, or with the error instead."""
+        self.commit()
+        self.ticket = self.journal.ticket()
+        load.finish(found, now)
+
+    def _finish(self, parked: Parked, reply: Any) -> None:
+        """Answer a command for which something was read."""
+        self.commit()
+        self.ticket = self.journal.ticket()
+        self._answer(parked, reply)
+
+    def hand_back_unread(self) -> None:
+        """Before a close: deliveries whose payloads are still being read reach no client."""
+        unread, self._unread = self._unread, {}
+        why = errors.Unavailable("closed")
+        for parked, delivery in unread.items():
+            self._put_aside(self._held(parked.tenant, delivery, dict.fromkeys(delivery.ids, why)))
+        if unread:
+            self.commit()
 
     def open(self, now: int) -> None:
         """The first turn over a journal that was there before: bring about what was decided and not done."""
-        outbox.deliver(self.shards, now)
+        with patiently():
+            outbox.deliver(self.shards, now)
         for shard in self.shards:
             workflows.resume(shard, now)
             dependencies.resume(shard, now)

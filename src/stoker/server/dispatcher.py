@@ -22,7 +22,7 @@ from stoker.brokers.contract import End, Waiter, check_command
 from stoker.model import commands as c
 from stoker.model import replies as r
 from stoker.model.command_table import TAKES
-from stoker.model.errors import ShuttingDown, StokerError, Unknown, Unsupported
+from stoker.model.errors import ShuttingDown, StokerError, Unavailable, Unknown, Unsupported
 from stoker.model.unreceived import release_of
 from stoker.runtime import process_requests
 from stoker.runtime.usage import Used
@@ -222,11 +222,15 @@ class Dispatcher:
     def look(self, tenant: str, command: c.Command[R]) -> R:
         """The reply of a command that only looks, at once: nothing of it has to be journaled.
 
-        It concerns the shards of this process alone.
+        It concerns the shards of this process alone. Raises `Unavailable` if the journal would have to read for it.
         """
         if self._gathered:
             self._push_gathered()
-        return self._begin(tenant, command, self._on_wake)  # type: ignore[no-any-return]
+        reply = self._begin(tenant, command, self._on_wake)
+        if isinstance(reply, Waiter):
+            reply.give_up()
+            raise Unavailable("this has to be read from the journal first: try again")
+        return reply  # type: ignore[no-any-return]
 
     def added_by(self, tenant: str, command: c.Command[Any]) -> Used:
         """What a command would add to what the tenant uses, as far as this process can tell."""

@@ -4,15 +4,18 @@ One lock guards the runtime; a call is one turn. A call that has to wait sleeps 
 answered. One of the sleepers is the timekeeper: it wakes at the next deadline of any shard and works it off for all; a
 second one looks a little later, in case the first one's event loop is busy.
 So the engine needs no thread of its own: while no call waits, nothing has to happen before the next call. A journal
-on disk has two, for flushing and for upkeep (`journal/upkeep.py`).
+on disk has two, for flushing and for upkeep (`journal/upkeep.py`). What a journal behind a network has to read for a
+reply is read by threads of the broker, outside of the lock.
 
 The lock is not reentrant: a signal handler that runs in the middle of a call must not call the broker itself. Let it
 set a flag, or hand the call to another thread.
 """
 
 import asyncio
+import logging
 import threading
 from collections.abc import Callable, Collection, Coroutine, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Self, TypeVar
 from weakref import WeakKeyDictionary
 
@@ -24,6 +27,7 @@ from stoker.engine.shard import Shard
 from stoker.journal.contract import DataDirectory, Journal, JournalFailed, NotWritten, Store
 from stoker.journal.history_file import NAME as HISTORY_FILE
 from stoker.journal.memory import MemoryJournal
+from stoker.journal.patience import patiently
 from stoker.model import commands as c
 from stoker.model.errors import Closed, InvalidRequest, Refused, StokerError, Unavailable, Unknown
 from stoker.model.history import MINUTE_MS
@@ -32,6 +36,7 @@ from stoker.model.limits import INT_MAX, Limits
 from stoker.model.replies import Level, Stats
 from stoker.model.unreceived import release_of
 from stoker.runtime.clock import Clock, SystemClock, wall_ms
+from stoker.runtime.loading import Load
 from stoker.runtime.runtime import Runtime
 from stoker.runtime.usage import Used, added_by, used
 
@@ -43,6 +48,10 @@ WALL_EVERY_MS = 60_000
 KEEPERS = 2
 GRACE_MS = 50
 """How much later than the timekeeper its deputy looks."""
+LOADERS = 4
+"""Threads that read for replies: a long story does not hold up a delivery."""
+
+log = logging.getLogger("stoker.server")
 
 
 class LocalBroker:
@@ -80,6 +89,9 @@ class LocalBroker:
         self._keeper_until = 0
         self._lines: WeakKeyDictionary[asyncio.AbstractEventLoop, FlushLine] = WeakKeyDictionary()
         """The calls that wait for the disk, by event loop."""
+        self._loaders: ThreadPoolExecutor | None = None
+        self._reading: set[Parked] = set()
+        """Commands that wait for a read."""
         self._users = 1
         shards: Sequence[Shard] = new_shards(settings) if store is None else store.shards
         chosen: Journal
@@ -98,6 +110,7 @@ class LocalBroker:
             total,
             place.path / HISTORY_FILE if place is not None else None,
         )
+        self.runtime.read_elsewhere = self._read_elsewhere
         self._execute, self._now = self.runtime.execute, self._clock.now_ms
         if store is not None:
             self.runtime.memory.is_stored = True
@@ -127,7 +140,10 @@ class LocalBroker:
         """Its reply, and what that waits for."""
         try:
             while waiter.reply is NO_REPLY:
-                self._clock.wait(signal, self._next_look(waiter))
+                if waiter.parked in self._reading:  # it waits for a thread, and not for the time
+                    signal.wait()
+                else:
+                    self._clock.wait(signal, self._next_look(waiter))
                 signal.clear()
                 self.advance()
         except BaseException:
@@ -154,7 +170,10 @@ class LocalBroker:
         if waiter is not None and signal is not None:
             try:
                 while waiter.reply is NO_REPLY:
-                    await self._clock.wait_async(signal, self._next_look(waiter))
+                    if waiter.parked in self._reading:
+                        await signal.wait()
+                    else:
+                        await self._clock.wait_async(signal, self._next_look(waiter))
                     signal.clear()
                     self.advance()
             except BaseException:
@@ -393,10 +412,14 @@ class LocalBroker:
             if self._users > 0:
                 return
             if not self._closed:
+                self._hand_back_unread()
+            if not self._closed:
                 self._close(CLOSED)
             store, self.store = self.store, None
         if store is not None:
             store.close()
+        if self._loaders is not None:
+            self._loaders.shutdown(cancel_futures=True)
 
     @property
     def data_directory(self) -> DataDirectory | None:
@@ -549,6 +572,61 @@ class LocalBroker:
         if back is not None and not self._closed:
             execute = self.runtime.execute_as_system if waiter.tenant == SYSTEM_TENANT else self._execute
             self._turn(waiter.tenant, back, execute)
+
+    def _hand_back_unread(self) -> None:
+        try:
+            self.runtime.hand_back_unread()
+        except JournalFailed as error:
+            self._failed(error)
+
+    # --- what the journal has to read first ------------------------------------------------------
+
+    def _read_elsewhere(self, load: Load) -> None:
+        self._reading.add(load.parked)
+        self._start_reading(load)
+
+    def _start_reading(self, load: Load) -> None:
+        if self._loaders is None:
+            self._loaders = ThreadPoolExecutor(LOADERS, "stoker-loads")
+        self._loaders.submit(self._read, load)
+
+    def _read(self, load: Load) -> None:
+        """On a thread of its own: read, and answer in a turn."""
+        found = self._found(load)
+        with self._lock:
+            self._reading.discard(load.parked)
+            if self._closed:
+                return
+            try:
+                self.runtime.loaded(load, found, self._now())
+            except JournalFailed as error:
+                self._failed(error)
+            except BaseException as error:
+                self._stop_if_torn(error)
+                self._answer(load.parked, self._not_read(load, error))
+            finally:
+                waiter = self._waiters.get(id(load.parked))
+                if waiter is not None and waiter.reply is NO_REPLY:
+                    self._wake(waiter)  # it may wait for the time now
+                self._wake_sleepers()
+
+    def _found(self, load: Load) -> Any:
+        """What was read, or the error instead."""
+        if self._closed:
+            return self._refusal()
+        try:
+            with patiently():
+                return load.read()
+        except StokerError as error:
+            return error
+        except Exception as error:
+            return self._not_read(load, error)
+
+    def _not_read(self, load: Load, error: BaseException) -> StokerError:
+        """A bug: it left no record, so nothing has happened."""
+        name = type(load.parked.command).__name__
+        log.error("reading for %s failed unexpectedly", name, exc_info=error)
+        return Unavailable(f"the reply could not be read: an unexpected {type(error).__name__}; see the log")
 
     # --- waiting ---------------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ import psycopg
 
 from stoker.journal.contract import NotWritten, Turn
 from stoker.journal.logfile import position_of
+from stoker.journal.patience import may_wait
 from stoker.journal.postgres.database import Link, first_line
 from stoker.journal.postgres.lease import Lease
 from stoker.journal.postgres.log_tables import LogTable, PartRow, SeatLog
@@ -28,11 +29,12 @@ from stoker.model.errors import Damaged, Unavailable
 from stoker.model.replies import Level
 from stoker.records.codec import LogRow, encode_row
 from stoker.records.records import Record
+from stoker.records.stored import NotAtHand
 
 READ_BYTES = 256 << 10
-"""Of the log that is read from PostgreSQL at once: a read holds up the event loop."""
+"""Of the log that is read from PostgreSQL at once."""
 READ_S = 1.0
-"""No read holds it up for longer."""
+"""A read that takes longer has failed: the jobs that need it go back, and other reads have their turn."""
 PARTS = 2
 """A checkpoint is due after so many partitions, if their records are many."""
 CLOSE_S = 10.0
@@ -225,12 +227,19 @@ class PostgresJournal(RoomWatch):
         return None
 
     def _ask(self, statement: LiteralString, asked: Any) -> list[tuple[Any, ...]]:
-        """Ask PostgreSQL, but not for long, and not at all while it is away: the caller may be an event loop."""
+        """Ask PostgreSQL, but not for long, not at all while it is away, and never on an event loop."""
         if self.absent:
             raise Unavailable(self.absent)
+        if not may_wait():
+            raise NotAtHand
         try:
-            return self._reads.submit(self._ask_here, statement, asked).result(READ_S)
+            reading = self._reads.submit(self._ask_here, statement, asked)
+        except RuntimeError:
+            raise Unavailable(f"seat {self.log.seat} is closed: try again") from None
+        try:
+            return reading.result(READ_S)
         except TookTooLong:
+            reading.cancel()
             raise Unavailable(f"{self.log.database.name} did not answer in {READ_S:g} s: try again") from None
         except psycopg.Error as error:
             raise Unavailable(f"{self.log.database.name}: {first_line(error)}: try again") from error

@@ -1,0 +1,31 @@
+"""Which threads may wait for a journal that has to read.
+
+A turn runs on an event loop and under the broker's lock, so a journal behind a network reads nothing there: it raises
+`NotAtHand` for what it does not have in memory. The same call within `patiently`, on a thread of its own, reads it.
+"""
+
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+
+class _Patience(threading.local):
+    may_wait = False
+
+
+_patience = _Patience()
+
+
+def may_wait() -> bool:
+    """Whether this thread may wait for a read."""
+    return _patience.may_wait
+
+
+@contextmanager
+def patiently() -> Iterator[None]:
+    """Within it, this thread may wait: it holds no lock, and no event loop runs on it."""
+    before, _patience.may_wait = _patience.may_wait, True
+    try:
+        yield
+    finally:
+        _patience.may_wait = before
