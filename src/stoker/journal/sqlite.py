@@ -395,8 +395,9 @@ class SqliteJournal(RoomWatch):
         return len(segments) > 1 and segments[-2].log.state != "open" and sequence <= segments[-2].log.last[shard]
 
     def find(self, shard: int, sequence: int) -> LogRow:
-        """The row that holds a record."""
-        self.commit_deferred()
+        """The row that holds a record. Other threads may ask for records that are settled."""
+        if not self.is_settled(shard, sequence):
+            self.commit_deferred()
         segment = self._file_of(shard, sequence)
         row = self._opened(segment).row(shard, sequence)
         if row is None:
