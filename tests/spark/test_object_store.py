@@ -172,7 +172,7 @@ def test_the_lag_is_in_the_store_too(store: S3Server, path: str, monkeypatch: py
     assert read_lag(path) is None
     told = {"at": 1, "events": 2, "seconds": 3.0, "is_exact": True, "shards": []}
     Files(path).write_json(FILE, told)
-    assert said("lag", "--lake", path) == told
+    assert read_lag(path) == told
 
 
 def test_maintenance_that_is_overtaken_changes_nothing(tables: Tables):

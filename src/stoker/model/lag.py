@@ -48,4 +48,4 @@ class Lag(msgspec.Struct, frozen=True):
     def as_json(self) -> dict[str, Any]:
         """With the sums, for programs that read the file."""
         told = {"at": self.at, "events": self.events, "seconds": self.seconds, "is_exact": self.is_exact}
-        return told | {"shards": msgspec.to_builtins(self.shards)}
+        return told | {"shards": [msgspec.to_builtins(each) for each in self.shards]}

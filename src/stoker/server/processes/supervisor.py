@@ -163,8 +163,12 @@ class Supervisor:
         self.lives.pop(number, None)
         while not self._stopping.is_set():
             life = await self._live(number)
-            if self._stopping.is_set() or life.is_released:
+            if self._stopping.is_set():
                 self._note_end(life)
+                return
+            if life.is_released:  # the server goes on: how this one ended is not how the server ends
+                if life.process.returncode:
+                    log.warning("process %d %s after it was told to end", number, life.how_it_ended)
                 return
             failures = 0 if life.was_ready and time.monotonic() - life.began_at > LONG_S else failures + 1
             try:
