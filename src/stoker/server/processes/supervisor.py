@@ -252,9 +252,10 @@ class Supervisor:
                 print(line, flush=True)  # noqa: T201  this is what `stoker serve` says to people and scripts
 
     def _note_end(self, life: Life) -> None:
+        """How a process ended while the server stops. One that never served had nothing to finish."""
         code = life.process.returncode or 0
-        if code == -signal.SIGTERM and not life.was_ready:
-            code = 0  # it had not even begun
+        if not life.was_ready:
+            return
         self._codes.append(code)
         if code:
             log.error("a process %s while the server stopped", life.how_it_ended)
