@@ -172,7 +172,7 @@ def step(shard: ShardState, bulk: BulkRun, at: int) -> None:
     except (NotAtHand, errors.Unavailable):
         waits = True
         if shard.expect_payloads is not None:
-            shard.expect_payloads(search.wanted)
+            shard.expect_payloads(search.missed)
     is_over = search.is_over or (search.last or 0) > made.until
     cursor = chosen[-1][1] if len(chosen) == most and not is_over else max(bulk.cursor, search.last or 0)
     refused = 0

@@ -37,6 +37,8 @@ VIEW_WORK = 5
 FINGERPRINT_WORK = 8
 STORED_WORK = 50
 """Reading a record from the journal."""
+MISSED_MAX = 40
+"""Records that are read for one step."""
 STORED_JOBS, TEXT_BYTES = 20, 4_096
 """So many payloads of a record that was read, or so many bytes that were searched, cost one more."""
 
@@ -83,8 +85,8 @@ class JobSearch:
         shared = max(WORK_MIN, WORK_MAX // shard.neighbours)
         self.work = work or (WORK_MAX if wanted.queue is not None else shared)
         """What is left of it."""
-        self.wanted = 0
-        """The record whose payloads were asked for last."""
+        self.missed: dict[int, None] = {}
+        """The records whose payloads have to be read before this step can begin, in the order of their jobs."""
         self.looked = 0
         """Jobs of the tenant that were looked at; how many others have stays theirs."""
         self.last = after
@@ -93,25 +95,35 @@ class JobSearch:
         """Whether there is nothing more to look at."""
 
     def __iter__(self) -> Iterator[Part]:
-        """Raises `NotAtHand` at a job whose payload has to be read first: the step then ends before that job."""
+        """A step ends before a job whose payload has to be read first. If that is its first job, it looks with what is
+        left of its work which payloads come next, and raises `NotAtHand` with all of them.
+        """
         rare = self._rare()
         entries = self._walked() if rare is None else iter(rare)
         for job_id, part in entries:
-            if self.work <= 0:
-                return
+            if self.work <= 0 or len(self.missed) >= MISSED_MAX:
+                break
             self.work -= 1
-            before, self.last = self.last, job_id
-            if part is None or part.queue.tenant.name != self._tenant:
-                continue
-            try:
-                matches = self._matches(part)
-            except (NotAtHand, errors.Unavailable):
-                self.last = before
-                raise
-            self.looked += 1
-            if matches:
+            is_found = False
+            if part is not None and part.queue.tenant.name == self._tenant:
+                try:
+                    is_found = self._matches(part)
+                except NotAtHand as missed:
+                    if self.last != self._after:
+                        return
+                    self.missed |= dict.fromkeys(missed.args[1])
+                if self.missed:
+                    continue
+                self.looked += 1
+            if not self.missed:
+                self.last = job_id
+            if is_found:
+                assert part is not None
                 yield part
-        self.is_over = True
+        else:
+            self.is_over = not self.missed
+        if self.missed:
+            raise NotAtHand(self._shard.number, tuple(self.missed))
 
     # --- where to look -------------------------------------------------------------------------------
 
@@ -236,9 +248,10 @@ class JobSearch:
         """A payload or a result, read from the journal if it is there. What is damaged matches nothing."""
         if type(value) is Stored:
             if self._read[0] != value.sequence:
+                if value.sequence in self.missed:
+                    raise NotAtHand(self._shard.number, ())
                 self.work -= STORED_WORK
                 assert self._shard.stored_payloads is not None
-                self.wanted = value.sequence
                 try:
                     self._read = (value.sequence, self._shard.stored_payloads(value.sequence))
                 except errors.Unavailable:

@@ -106,8 +106,8 @@ class ShardState:
         self.stored_payloads: Callable[[int], Sequence[bytes]] | None = None
         """Reads the payloads of one of the shard's records from the journal. Raises `NotAtHand` if it would take long.
         """
-        self.expect_payloads: Callable[[int], None] | None = None
-        """Has the payloads of a record read, for a later step."""
+        self.expect_payloads: Callable[[Iterable[int]], None] | None = None
+        """Has the payloads of records read, for a later step."""
         self.old_keys: OldKeys | None = None
         """Keys of ended jobs that have left memory."""
         # commands that wait for an answer

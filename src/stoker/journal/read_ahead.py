@@ -53,6 +53,11 @@ class ReadAhead:
         self.misses += 1
         return self._load((shard, sequence))
 
+    def has(self, shard: int, sequence: int) -> bool:
+        """Whether the payloads of a record are in memory."""
+        with self._lock:
+            return (shard, sequence) in self._read
+
     def _load(self, place: Place) -> Sequence[bytes]:
         try:
             row = self._find(*place)

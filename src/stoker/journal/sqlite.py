@@ -20,6 +20,7 @@ from stoker.journal.contract import JournalFailed, NotWritten, Turn
 from stoker.journal.directory import Directory, LogEntry
 from stoker.journal.disk import Disk
 from stoker.journal.logfile import SEQUENCE_BITS, LogFile
+from stoker.journal.patience import is_hasty
 from stoker.journal.read_ahead import ReadAhead
 from stoker.journal.room_watch import ROOM_WATCHED, RoomWatch
 from stoker.journal.tickets import Tickets
@@ -28,6 +29,7 @@ from stoker.model.errors import Busy, Damaged
 from stoker.model.replies import Level
 from stoker.records.codec import LogRow, encode_row
 from stoker.records.records import Record
+from stoker.records.stored import NotAtHand
 
 MIB = 1024 * 1024
 DAY_MS = 86_400_000
@@ -377,6 +379,8 @@ class SqliteJournal(RoomWatch):
         return found
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
+        if is_hasty() and self.is_settled(shard, sequence) and not self.ahead.has(shard, sequence):
+            raise NotAtHand  # what is still being written is read on the spot: no other thread may read it
         return self.ahead.payloads(shard, sequence)
 
     def body(self, shard: int, sequence: int) -> bytes | None:

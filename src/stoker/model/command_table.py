@@ -171,6 +171,8 @@ TAKES = of_kind("takes")
 """They give out jobs. Jobs that no client receives have to go back."""
 SETTLES = of_kind("settles") & at_home("jobs")
 """They end deliveries that are named by ids and tokens."""
+SEARCHES = with_field("fingerprint")
+"""They look at many jobs, and into their payloads."""
 NUMBERED = with_field("sending")
 """Pushes that a client numbers, so that the queue recognises a second sending."""
 WITH_OPTIONS = with_field("options")

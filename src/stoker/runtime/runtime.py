@@ -8,7 +8,8 @@ Beside it: `levels.py` (how durable a turn has to be), `room.py` (what is refuse
 `readers.py` (events, records and stories).
 """
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,11 @@ from stoker.engine.settling import fail_unreadable, hand_back_unread, held_deliv
 from stoker.engine.shard import Shard
 from stoker.engine.slot_pacing import SlotPace
 from stoker.journal.contract import Journal
-from stoker.journal.patience import patiently
+from stoker.journal.patience import hastily, patiently
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model import replies as r
-from stoker.model.command_table import HOT
+from stoker.model.command_table import HOT, SEARCHES
 from stoker.model.ids import SYSTEM_TENANT, shard_of
 from stoker.model.limits import Limits
 from stoker.model.states import State
@@ -227,6 +228,9 @@ class Runtime:
         else:
             self._asks.add(None)
         if shard is None:
+            if kind in SEARCHES and self.memory.is_stored:
+                with hastily():
+                    return self._whole_or_later(tenant, command, self._begin_any(tenant, command, now))
             reply = self._begin_any(tenant, command, now)
         else:
             self._touched.add(shard)
@@ -350,17 +354,17 @@ class Runtime:
             return msgspec.structs.replace(reply, level=self._reached)
         return reply
 
-    def _reader_of(self, number: int) -> tuple[Callable[[int], Sequence[bytes]], Callable[[int], None]]:
+    def _reader_of(self, number: int) -> tuple[Callable[[int], Sequence[bytes]], Callable[[Iterable[int]], None]]:
         """How a shard reads payloads of its records, and how it has them read for later."""
 
         def read(sequence: int) -> Sequence[bytes]:
             try:
                 return self.journal.payloads(number, sequence)
             except NotAtHand:
-                raise NotAtHand(number, sequence) from None
+                raise NotAtHand(number, (sequence,)) from None
 
-        def expect(sequence: int) -> None:
-            self.journal.expect(number, (sequence,), (), self.shards.at(number).now)
+        def expect(sequences: Iterable[int]) -> None:
+            self.journal.expect(number, tuple(sequences), (), self.shards.at(number).now)
 
         return read, expect
 
@@ -518,22 +522,24 @@ class Runtime:
     def _once_more(self, tenant: str, command: c.Command[Any], missed: NotAtHand, before: Load | None = None) -> Parked:
         """Carry the command out once more when the payloads that it needs are read: nothing of it has happened."""
         self.commit()  # time may have passed
-        number, sequence = missed.args
+        number, sequences = missed.args
         parked = before.parked if before is not None else self._parked(tenant, command)
         tries = before.tries + 1 if before is not None else 1
 
         def read() -> None:
-            try:
-                self.journal.payloads(number, sequence)
-            except errors.Damaged:
-                pass  # the command says what that means to it
+            for sequence in reversed(sequences):  # the first one that is needed is the last one to leave memory again
+                try:
+                    self.journal.payloads(number, sequence)
+                except errors.Damaged:
+                    pass  # the command says what that means to it
 
         def finish(found: Any, now: int) -> None:
             if found is None and tries == TRIES:
                 found = errors.Unavailable("the journal could not keep all that this needs in memory: try again")
             if found is None:
                 self.ticket = self._room.claimed = 0
-                found = or_error(self._execute_for, tenant, command, now, load)
+                with hastily() if type(command) in SEARCHES else nullcontext():
+                    found = or_error(self._execute_for, tenant, command, now, load)
             if found is not parked:
                 self._finish(parked, found)
 

@@ -5,7 +5,7 @@ answered. One of the sleepers is the timekeeper: it wakes at the next deadline o
 second one looks a little later, in case the first one's event loop is busy.
 So the engine needs no thread of its own: while no call waits, nothing has to happen before the next call. A journal
 on disk has two, for flushing and for upkeep (`journal/upkeep.py`). What a journal behind a network has to read for a
-reply is read by threads of the broker, outside of the lock.
+reply, and any journal for a search of a server, is read by threads of the broker, outside of the lock.
 
 The lock is not reentrant: a signal handler that runs in the middle of a call must not call the broker itself. Let it
 set a flag, or hand the call to another thread.
@@ -416,10 +416,10 @@ class LocalBroker:
             if not self._closed:
                 self._close(CLOSED)
             store, self.store = self.store, None
+        if self._loaders is not None:
+            self._loaders.shutdown(cancel_futures=True)  # no file is closed while it is read
         if store is not None:
             store.close()
-        if self._loaders is not None:
-            self._loaders.shutdown(cancel_futures=True)
 
     @property
     def data_directory(self) -> DataDirectory | None:
