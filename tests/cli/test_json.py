@@ -43,7 +43,7 @@ def test_each_command_prints_one_document(stoker: Stoker, database: str):
     assert play("push", "mail", "1")["created"] is True
     assert len(play("job list", "--state", "failed")) == 2
     assert play("job list", "--queue", "none") == []
-    assert play("job search", "--text", "nobody has this") == []
+    assert play("job search", "--text", "no job has this") == []
     assert play("bulk start", "retry", "--name", "none", "--key", "k", "--yes")["key"] == "k"
     assert play("bulk show", "k")["action"] == play("bulk stop", "k")["action"] == "retry"
     assert [one["key"] for one in play("bulk list")] == ["k"]

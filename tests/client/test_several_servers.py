@@ -185,8 +185,8 @@ def test_all_servers_away_names_all_of_them():
 
 
 def test_the_command_line_takes_several_addresses():
-    with kept_port() as nobody, ServerThread() as server:
-        url = f"tcp://127.0.0.1:{nobody},127.0.0.1:{server.port}"
+    with kept_port() as silent, ServerThread() as server:
+        url = f"tcp://127.0.0.1:{silent},127.0.0.1:{server.port}"
         command = [sys.executable, "-m", "stoker", "push", "a", "1", "--url", url]
         subprocess.run(command, check=True, capture_output=True, timeout=TIMEOUT_S)
         assert server.broker.execute("default", c.GetStats("a")).counts.waiting == 1

@@ -69,7 +69,7 @@ def test_a_token_names_the_tenant_in_redis(guarded: Nodes, transport: str):
         assert blue.get_counts().waiting == 0
         with pytest.raises(Forbidden):
             red.as_tenant(names[1]).get_counts()
-    with one.connect(transport, names[0], "a token of nobody") as stranger, pytest.raises(Unauthenticated):
+    with one.connect(transport, names[0], "an unknown token") as stranger, pytest.raises(Unauthenticated):
         stranger.push("q", b"x")
     assert secrets_in(shared("redis"), names[1], b"payload of red") == []
     assert secrets_in(shared("redis"), names[0], b"payload of red")
