@@ -3,7 +3,8 @@
 Each queue runs the same work in a fresh place, run by run: W1 push many jobs in bulk, W2 single pushes of ten callers,
 W3 single pushes of one caller, W4 run all jobs with a handler that only counts, W5 the memory that a waiting job takes,
 W6 from a push to its handler on an idle worker. Every job has to run; jobs that ran twice are reported. A queue that
-cannot be installed here is named with the reason. STOKER_BENCH_NOISY=1 shows the output of the workers.
+cannot be installed here is named with the reason. STOKER_BENCH_NOISY=1 shows the output of the workers. `--keep` writes
+what was measured into `docs/figures.md`.
 """
 
 import argparse
@@ -24,6 +25,7 @@ from pathlib import Path
 
 import msgspec
 
+from benchmarks import figures
 from benchmarks.durable import place
 from benchmarks.measure import resident_bytes, spread
 from benchmarks.peers.places import CannotBeHad, place_of
@@ -235,10 +237,14 @@ def measured(name: str, share: int) -> Found:
     return peer_run(name, PEERS[name], share)
 
 
-def print_found(name: str, title: str, runs: Sequence[Found], loud: int) -> None:
+def remarks_on(runs: Sequence[Found], loud: int) -> list[str]:
     remarks = sorted({run.remark for run in runs if run.remark})
     if loud:
         remarks.append(f"NOT QUIET: other programs used the machine in {loud} of {len(runs)} runs")
+    return remarks
+
+
+def print_found(name: str, title: str, runs: Sequence[Found], remarks: Sequence[str]) -> None:
     print(f"\n{name}: {title}")
     for field, column in COLUMNS.items():
         print(f"  {column:<26} {spread([getattr(run, field) for run in runs])}")
@@ -251,6 +257,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m benchmarks.peers", description=__doc__)
     parser.add_argument("names", nargs="*", metavar="QUEUE", help=f"one of stoker, {', '.join(PEERS)}; all by default")
     parser.add_argument("--runs", type=int, default=RUNS, help="runs of each queue")
+    parser.add_argument("--keep", action="store_true", help="write the figures into docs/figures.md, too")
     parser.add_argument("--quick", action="store_true", help="a twentieth of the work: only whether it runs")
     given = parser.parse_args()
     unknown = set(given.names) - PEERS.keys() - {"stoker"}
@@ -266,12 +273,12 @@ def main() -> None:
                 install(name, PEERS[name])
                 title = f"{version_of(name, PEERS[name])}; {PEERS[name].note}"
             for own in [name] if name in PEERS else OURS:
-                show(own, title or OURS[own][2], given.runs, SHARE if given.quick else 1)
+                show(own, title or OURS[own][2], given.runs, SHARE if given.quick else 1, keep=given.keep)
         except (CannotBeHad, subprocess.SubprocessError) as error:
             print(f"\n{name}: NOT MEASURED: {error}", flush=True)
 
 
-def show(name: str, title: str, runs: int, share: int) -> None:
+def show(name: str, title: str, runs: int, share: int, *, keep: bool) -> None:
     """Run until enough runs were quiet, twice as often at most."""
     quiet: list[Found] = []
     loud: list[Found] = []
@@ -280,7 +287,12 @@ def show(name: str, title: str, runs: int, share: int) -> None:
         found = measured(name, share)
         (quiet if watch.others() < LOUD else loud).append(found)
     borrowed = loud[: runs - len(quiet)]
-    print_found(name, title, quiet + borrowed, len(borrowed))
+    kept = quiet + borrowed
+    remarks = remarks_on(kept, len(borrowed))
+    print_found(name, title, kept, remarks)
+    if keep:
+        cells = {column: spread([getattr(run, field) for run in kept]) for field, column in COLUMNS.items()}
+        figures.keep_peer(name, title, len(kept), cells, "; ".join(remarks))
 
 
 if __name__ == "__main__":

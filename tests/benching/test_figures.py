@@ -4,6 +4,7 @@ import subprocess
 import sys
 import time
 
+from benchmarks import figures
 from benchmarks.measure import Row, table
 from benchmarks.quiet import TICKS, Watch
 
@@ -23,6 +24,16 @@ def test_a_single_run_has_no_range() -> None:
     assert "12,346 us" in line
     assert "(" not in line
     assert line.endswith("told")
+
+
+def test_the_page_of_figures_is_made_from_what_was_kept() -> None:
+    assert figures.PAGE.read_text() == figures.page(figures.load()), "run: python -m benchmarks.figures"
+
+
+def test_a_page_has_every_figure_with_its_range() -> None:
+    runs = [[Row("push", 100.0, 400.0)], [Row("push", 300.0, 600.0)], [Row("push", 200.0, 200.0, note="told")]]
+    kept = figures.Figures({"batches": figures.PartFigures("2026-01-02", "2 cores", runs)})
+    assert "| push | 200 (100-300) jobs/s | 400 | 0.50 (0.25-1.00) | told |" in figures.page(kept).splitlines()
 
 
 def busy(child: str) -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.__main__ import PARTS, ROOT
+from benchmarks.parts import PARTS, ROOT
 from tests.soaking import SOAKS
 
 SPARK = [name for name in PARTS if name == "spark" or name.startswith("lake")]
