@@ -35,6 +35,8 @@ from tests.soaking import SOAKS
 SEATS, NODES = 2, 3
 BEYOND_S = LEASE_S + 1.5
 PATIENCE_S = 180.0
+JOURNAL = ("--set", "journal.wal_bytes_max=300000", "--set", "journal.checkpoint_records=2000")
+"""So that partitions are finished, saved and begun all the time."""
 SEED = int(os.environ.get("STOKER_SEED", "1"))
 MINUTES = float(os.environ.get("STOKER_CHAOS_MINUTES", "30" if SOAKS else "0"))
 """Every disturbance happens once. Then they start over, until the time is up."""
@@ -57,7 +59,7 @@ class ClusterBroker:
         self.links: list[Proxy] = []
         """On the ways from other nodes to each seat of each node."""
         self.nodes = [
-            ClusterNode(url, f"node{number}", folder, *self._ways(), *SETTINGS, listen=WITH_HTTP)
+            ClusterNode(url, f"node{number}", folder, *self._ways(), *SETTINGS, *JOURNAL, listen=WITH_HTTP)
             for number, url in enumerate(urls)
         ]
         for node in self.nodes:

@@ -161,6 +161,8 @@ class Checker:
         """What is wrong, by rule."""
         self.counts: Counter[str] = Counter()
         """What the history has reached: it proves nothing about what it never did."""
+        self.missing: list[int] = []
+        """Jobs that are known by their ids and are not there in the end."""
         self._clock_ms, self._excused = clock_ms, excused
         self._now = 0
         self._step = 0
@@ -213,10 +215,13 @@ class Checker:
             case Ended():
                 self._ended.add((entry.job, entry.attempt))
 
-    def check_drained(self, seen: Sequence[Seen], pushed: int) -> None:
-        """In the end: everything that was promised has ended, and the broker has counted as many."""
+    def check_drained(self, seen: Sequence[Seen], pushed: int, *, all_kept: bool = False) -> None:
+        """In the end: everything that was promised has ended, and the broker has counted as many.
+
+        `all_kept` says that ended jobs stay readable, so that all of them must be seen.
+        """
         self._decide_all(seen)
-        self._look(seen)
+        self._look(seen, all_kept)
         for job in seen:
             if job.state not in ENDS:
                 self._wrong("lost", f"{job.key!r} is {job.state} and was never delivered again")
@@ -497,7 +502,7 @@ class Checker:
             self._gone |= set(keys)
             self.counts["vanished"] += len(keys)
 
-    def _look(self, seen: Sequence[Seen]) -> None:
+    def _look(self, seen: Sequence[Seen], all_kept: bool = False) -> None:
         for job in seen:
             self._check_asked(job.key)
             self._promised.add(job.key)  # once it was there, it stays
@@ -506,6 +511,9 @@ class Checker:
             known = self._by_key.get(key)
             if known is None:
                 self._wrong("lost", f"{key!r} was promised and never seen")
+            elif all_kept:
+                self._wrong("lost", f"{known} is nowhere, and nothing is removed here")
+                self.missing.append(known.id)
             elif known.end is None and (known.loose or known.cancelling):
                 known.loose = False
                 self._end(known, State.COMPLETED)  # or cancelled, and forgotten by now

@@ -27,7 +27,7 @@ from tests.histories.checker import CLOCK_MS, Checker
 from tests.histories.history import Stopping
 from tests.histories.recorder import Recorder, now_ms, recorded
 from tests.histories.roles import work
-from tests.histories.stories import seen_in, stories_of
+from tests.histories.stories import seen_in, stories_of, told_of
 from tests.histories.workload import QUEUES, SHARDS, Manner
 from tests.ports import kept_port
 from tests.processes.serving import Served
@@ -431,7 +431,9 @@ class Scene:
             for entry in recorded(self.folder):
                 checker.read(entry)
             seen = seen_in(queue)
-            checker.check_drained(seen, queue.get_stats().totals.pushed)
+            checker.check_drained(seen, queue.get_stats().totals.pushed, all_kept=True)
+            for job in checker.missing:
+                checker.found["missing"].append(told_of(queue, job))
             checker.check_told(stories_of(queue, [job.id for job in seen]))
         return checker
 

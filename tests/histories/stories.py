@@ -4,6 +4,7 @@ from collections.abc import Iterable, Iterator
 
 from stoker.client.sync import Client
 from stoker.model import replies as r
+from stoker.model.errors import StokerError
 from stoker.model.events import Event
 from stoker.model.ids import shard_of
 from tests.histories.history import Seen, key_of
@@ -22,6 +23,16 @@ def all_jobs(client: Client) -> Iterator[r.JobView]:
 
 def seen_in(client: Client) -> list[Seen]:
     return [Seen(job.id, key_of(job.payload), job.state, 0, job.lease_until, job.result) for job in all_jobs(client)]
+
+
+def told_of(client: Client, job: int) -> str:
+    """Everything that the queue says about one job, for somebody who looks for it."""
+    try:
+        view = repr(client.get_job(job))
+    except StokerError as error:
+        view = repr(error)
+    after = [one.id for one in client.browse(after=job - 1, limit=3, ascending=True).jobs]
+    return "\n    ".join([f"{job}: {view}", f"listed from there: {after}", *map(repr, stories_of(client, [job])[job])])
 
 
 def stories_of(client: Client, jobs: Iterable[int], queue: str | None = None) -> dict[int, list[Event]]:

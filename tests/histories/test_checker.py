@@ -303,6 +303,14 @@ def test_a_job_that_is_gone_in_the_end_is_lost():
     assert "lost" in checker.found
 
 
+@pytest.mark.parametrize("all_kept", [True, False])
+def test_an_ended_job_is_missed_where_all_of_them_are_kept(all_kept: bool):
+    checker = check_of(DONE_BY_B)
+    checker.check_drained([], 1, all_kept=all_kept)
+    assert checker.missing == [ONE] * all_kept
+    assert ("lost" in checker.found) is all_kept
+
+
 # --- the queue's own story ----------------------------------------------------------------------------
 
 
