@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.parts import PARTS, ROOT
+from benchmarks.__main__ import ROOT
+from benchmarks.parts import PARTS
 from tests.soaking import SOAKS
 
 SPARK = [name for name in PARTS if name == "spark" or name.startswith("lake")]
