@@ -72,6 +72,7 @@ class Proxy:
                 continue
             try:
                 server = socket.create_connection(("127.0.0.1", self._target), 5)
+                server.settimeout(None)  # the 5 s are for connecting: a connection may be idle for longer
             except OSError:
                 client.close()
                 continue

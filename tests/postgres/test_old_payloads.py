@@ -276,3 +276,50 @@ def test_staged_payloads_that_have_to_be_read_are_published(cluster: str, reopen
         assert asyncio.run(run(go_on)) == 2
     assert [found.payload for found in seat.client.pull("old", 10)] == [OLD, OLD]
     seat.close()
+
+
+def old_batches(seat: Seat, count: int) -> list[bytes]:
+    """Batches of two, each in a row of its own; their payloads in order."""
+    payloads = [b"%d" % number for number in range(2 * count)]
+    for first in range(0, len(payloads), 2):
+        seat.client.push_batch("old", payloads[first : first + 2])
+    return payloads
+
+
+def test_the_payloads_of_a_page_and_of_a_delivery_are_read_together(
+    cluster: str, reopened: Callable[[Seat], Seat], monkeypatch: pytest.MonkeyPatch
+):
+    """One statement for each row made a page of old jobs take as many round trips as it has jobs."""
+    seat = Seat(cluster)
+    payloads = old_batches(seat, 40)
+    seat = reopened(seat)
+    asked: list[object] = []
+    ask = seat.journal._ask_here
+    monkeypatch.setattr(seat.journal, "_ask_here", lambda *given: asked.append(given) or ask(*given))
+    assert [view.payload for view in seat.client.browse("old", ascending=True).jobs] == payloads
+    assert len(asked) == 1
+    seat = reopened(seat)
+    ask = seat.journal._ask_here
+    monkeypatch.setattr(seat.journal, "_ask_here", lambda *given: asked.append(given) or ask(*given))
+    assert [delivered.payload for delivered in seat.client.pull("old", 80)] == payloads
+    assert len(asked) == 2
+    seat.close()
+
+
+def test_a_damaged_row_among_those_read_together_fails_only_its_own_jobs(
+    cluster: str, reopened: Callable[[Seat], Seat]
+):
+    seat = Seat(cluster)
+    payloads = old_batches(seat, 3)
+    seat = reopened(seat)
+    log = seat.journal.log
+    with log.database.connect() as connection:
+        damaged = log.database.sql(
+            "UPDATE {s}.{table} SET data = overlay(data PLACING '\\x00'::bytea FROM length(data))"
+            " WHERE first = (SELECT max(first) FROM {s}.{table} WHERE shard = %s) AND shard = %s",
+            table=seat.journal.tables[-1].table,
+        )
+        shard = shard_of(seat.client.browse("old", limit=1).jobs[0].id)
+        connection.execute(damaged, (shard, shard))
+    assert [delivered.payload for delivered in seat.client.pull("old", 6)] == payloads
+    seat.close()

@@ -11,7 +11,7 @@ Sequence numbers of a shard start at 1 and have no gaps. What retention has drop
 something live still refers to are kept beyond that.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -113,6 +113,14 @@ class Journal(Protocol):
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
         """The payloads that one record carries."""
+        ...
+
+    def read_together(self, places: Iterable[tuple[int, int]]) -> None:
+        """Have the payloads of these records, each a shard and a sequence number, in memory for a moment.
+
+        Called where it may wait, before `payloads` is called for each. A journal that reads one as quickly as many
+        does nothing.
+        """
         ...
 
     def body(self, shard: int, sequence: int) -> bytes | None:

@@ -1,7 +1,7 @@
 """A journal that survives nothing: it keeps the latest records for readers of events, up to a number of bytes."""
 
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from stoker.journal.contract import Turn
@@ -68,6 +68,9 @@ class MemoryJournal(RoomWatch):
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
         raise AssertionError("nothing lies in a journal that keeps nothing")
+
+    def read_together(self, places: Iterable[tuple[int, int]]) -> None:
+        pass
 
     def body(self, shard: int, sequence: int) -> bytes | None:
         raise AssertionError("nothing lies in a journal that keeps nothing")

@@ -60,11 +60,14 @@ class ReadAhead:
 
     def _load(self, place: Place) -> Sequence[bytes]:
         try:
-            row = self._find(*place)
-            payloads = row.payloads(place[1])
+            return self.keep(place, self._find(*place))
         except Damaged as error:
             self._keep(place, error, OBJECT_BYTES)
             raise
+
+    def keep(self, place: Place, row: LogRow) -> Sequence[bytes]:
+        """Keep the payloads of a record for a while. The row that holds it was read."""
+        payloads = row.payloads(place[1])
         self._keep(place, payloads, row.size + OBJECT_BYTES * len(payloads))
         return payloads
 

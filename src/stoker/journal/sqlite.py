@@ -7,7 +7,7 @@ numbers that only grow.
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -382,6 +382,9 @@ class SqliteJournal(RoomWatch):
         if is_hasty() and self.is_settled(shard, sequence) and not self.ahead.has(shard, sequence):
             raise NotAtHand  # what is still being written is read on the spot: no other thread may read it
         return self.ahead.payloads(shard, sequence)
+
+    def read_together(self, places: Iterable[tuple[int, int]]) -> None:
+        pass
 
     def body(self, shard: int, sequence: int) -> bytes | None:
         if sequence >= self.lowest(shard):

@@ -1,5 +1,6 @@
 """Loads payloads from the journal into replies that leave the runtime."""
 
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -40,6 +41,24 @@ def filled(journal: Journal, reply: Any, unread: dict[int, Exception]) -> Any:
     elif kind is Looked and reply.claimed is not None:
         return msgspec.structs.replace(reply, claimed=filled(journal, reply.claimed, unread))
     return reply
+
+
+def stored_in(reply: Any) -> Iterator[tuple[int, int]]:
+    """The records in which payloads and results of a reply lie, each as a shard and a sequence number."""
+    kind = type(reply)
+    if kind is r.Delivery:
+        for run in reply.runs:
+            payloads: Any = run.payloads
+            if is_stored(payloads):
+                stored = payloads if type(payloads) is StoredRun else payloads[0]
+                yield shard_of(run.ids[0]), stored.sequence
+    elif kind is r.Page:
+        for view in reply.jobs:
+            for value in (view.payload, view.result):
+                if type(value) is Stored:
+                    yield shard_of(view.id), value.sequence
+    elif (delivery := delivery_in(reply)) is not None:
+        yield from stored_in(delivery)
 
 
 def delivery_in(reply: Any) -> r.Delivery | None:

@@ -6,9 +6,10 @@ lost its seat, shows nothing that never was.
 """
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLong
+from contextlib import suppress
 from typing import Any, LiteralString
 
 import psycopg
@@ -25,7 +26,7 @@ from stoker.journal.read_ahead import ReadAhead
 from stoker.journal.room_watch import RoomWatch
 from stoker.journal.sqlite import JournalSettings
 from stoker.journal.tickets import Tickets
-from stoker.model.errors import Damaged, Unavailable
+from stoker.model.errors import Damaged, StokerError, Unavailable
 from stoker.model.replies import Level
 from stoker.records.codec import LogRow, encode_row
 from stoker.records.records import Record
@@ -33,6 +34,8 @@ from stoker.records.stored import NotAtHand
 
 READ_BYTES = 256 << 10
 """Of the log that is read from PostgreSQL at once."""
+ROWS_TOGETHER = 100
+"""Rows that one statement reads: some MB, if they are large."""
 READ_S = 1.0
 """A read that takes longer has failed: the jobs that need it go back, and other reads have their turn."""
 PARTS = 2
@@ -193,6 +196,29 @@ class PostgresJournal(RoomWatch):
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
         return self.ahead.payloads(shard, sequence)
+
+    def read_together(self, places: Iterable[tuple[int, int]]) -> None:
+        """By one statement for many rows: a page of old jobs would be as many round trips as it has jobs."""
+        wanted: dict[tuple[LogTable, int], set[int]] = {}
+        for shard, sequence in places:
+            if self.is_settled(shard, sequence) and not self.ahead.has(shard, sequence):
+                wanted.setdefault((self._table_of(shard, sequence), shard), set()).add(sequence)
+        for (table, shard), sequences in wanted.items():
+            ordered = sorted(sequences)
+            for at in range(0, len(ordered), ROWS_TOGETHER):
+                self._read_rows(table, shard, ordered[at : at + ROWS_TOGETHER])
+
+    def _read_rows(self, table: LogTable, shard: int, sequences: list[int]) -> None:
+        with suppress(StokerError):  # each is read alone afterwards, and says what is wrong with it
+            for row in table.rows_with(shard, sequences):
+                for sequence in sequences:
+                    if row.first <= sequence < row.first + len(row):
+                        self.ahead.keep((shard, sequence), row)
+
+    def _table_of(self, shard: int, sequence: int) -> LogTable:
+        """The partition that must have a record: the first that ends behind it."""
+        ends = ((table, table.ends_at(shard)) for table in self.tables)
+        return next(table for table, end in ends if end is None or end >= sequence)
 
     def body(self, shard: int, sequence: int) -> bytes | None:
         row = self._row(shard, sequence)

@@ -36,6 +36,13 @@ SELECT first, data FROM (
 """
 """Rows with records above a number: so many bytes, and at least one row. The length of a row is known without it."""
 ROW = "SELECT first, last, data FROM {s}.{table} WHERE shard = %s AND first <= %s ORDER BY first DESC LIMIT 1"
+ROWS = """
+SELECT first, data FROM {s}.{table} WHERE shard = %(shard)s AND first IN (
+    SELECT (SELECT max(first) FROM {s}.{table} WHERE shard = %(shard)s AND first <= asked.sequence)
+    FROM unnest(%(sequences)s::bigint[]) AS asked (sequence)
+) ORDER BY first
+"""
+"""The row that begins last before each of some records. If the record is kept here, this row holds it."""
 INDEX = "SELECT first, last, length(data) FROM {s}.{table} WHERE shard = %s ORDER BY first"
 ENDS = """
 SELECT shard, coalesce((SELECT last FROM {s}.{table} WHERE shard = shards ORDER BY first DESC LIMIT 1), 0)
@@ -139,6 +146,11 @@ class LogTable:
         if not found or found[0][1] < sequence:
             return None
         return self._opened(shard, found[0][0], found[0][2])
+
+    def rows_with(self, shard: int, sequences: list[int]) -> list[LogRow]:
+        """The rows that hold these records, each once; a record that is not here has none."""
+        found = self._ask(self._database.sql(ROWS, table=self.table), {"shard": shard, "sequences": sequences})
+        return [self._opened(shard, first, data) for first, data in found]
 
     def _opened(self, shard: int, first: int, data: Any) -> LogRow:
         try:
