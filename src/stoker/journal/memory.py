@@ -9,6 +9,7 @@ from stoker.journal.room_watch import RoomWatch
 from stoker.model.replies import Level
 from stoker.records import records as rec
 from stoker.records.codec import LogRow, encode_row
+from stoker.records.stored import counted, total_size
 
 RECORD_BYTES = 256
 """What a record weighs besides its payloads, roughly."""
@@ -107,7 +108,8 @@ class MemoryJournal(RoomWatch):
 
 
 def _payloads(record: rec.JobsPushed | rec.PartStaged | rec.ScheduledPush) -> int:
-    return sum(map(len, record.payloads)) + len(record.payloads) * JOB_BYTES
+    jobs = len(record.payloads)
+    return total_size(counted(record.sizes, record.payloads), jobs) + jobs * JOB_BYTES
 
 
 def _staged(record: rec.PartStaged) -> int:
