@@ -309,7 +309,7 @@ class Runtime:
     def _append(self, shard: Shard, level: r.Level) -> None:
         """What `commit` does for one shard when no command waits for it."""
         self.journal.append(((shard.number, shard.records),), defer=level in self._later)
-        if shard.staged or shard.index.bytes > self.memory.quiet_below:
+        if shard.staged or shard.index.bytes > shard.quiet_bytes:
             self._journaled(shard)
         shard.records.clear()
 
@@ -317,7 +317,7 @@ class Runtime:
         """A turn has been journaled; its records are still there."""
         if shard.staged:
             note_places(self.journal, shard)
-        if shard.index.bytes > self.memory.quiet_below:
+        if shard.index.bytes > shard.quiet_bytes:
             self.memory.after(shard)
         shard.staged.clear()
 
