@@ -150,8 +150,14 @@ def edges(count: int, each: Sequence[Options] | None, shared: Options, limits: L
         )
 
 
+PLAIN_LISTS = frozenset((list, tuple, range))
+"""What nearly every caller sends. Asking an abstract class costs more than the rest of the check."""
+
+
 def is_list(values: object) -> bool:
     """Whether the value is meant as a list. Texts and bytes are sequences, too, but not lists of values."""
+    if type(values) in PLAIN_LISTS:
+        return True
     return isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray)
 
 
