@@ -6,6 +6,7 @@ import stoker
 from stoker.brokers.local import LocalSettings
 from stoker.model.errors import MemoryFull
 from stoker.model.options import Options
+from stoker.runtime.memory import FULL_AT
 
 LIMIT = 1 << 20
 GONE = Options(remove_on_complete=True)
@@ -53,6 +54,23 @@ def test_jobs_that_are_worked_off_make_room(shards: int):
             delivery = client.pull("q", 10)
             client.ack_batch(delivery.ids, delivery.token)
             assert client.push("other", b"", GONE).created
+
+
+@pytest.mark.parametrize("shards", [1, 4, 16])
+def test_the_limit_is_exact_however_the_shards_grow(shards: int):
+    """Shards are counted only now and then while there is much room, and still none of it is overlooked."""
+    limit = 16 * LIMIT
+    with queue(shards, limit) as client:
+        memory = client.broker.runtime.memory  # type: ignore[attr-defined]
+        for _ in range(3):
+            number = 0
+            while not memory.is_full:
+                number += 1
+                client.push_batch(f"q{number % 40}", [bytes(1_000)] * (number % 30 + 2), GONE)
+                assert memory.is_full == (memory.bytes > limit * FULL_AT)
+            while (delivery := client.pull([f"q{place}" for place in range(40)], 100)).ids:
+                client.ack_batch(delivery.ids, delivery.token)
+                assert memory.is_full == (memory.bytes > limit * FULL_AT)
 
 
 def test_zero_is_no_limit():

@@ -27,6 +27,7 @@ from stoker.model.options import (
     Options,
     RateLimit,
 )
+from stoker.records.stored import sizes_of
 
 _name = NAME_PATTERN.fullmatch
 
@@ -106,9 +107,22 @@ NOT_PAYLOADS: tuple[type, ...] = (range,)
 """Types that are sequences but never hold payloads. A range may claim any length."""
 
 
+def sizes_if_fine(values: Sequence[bytes], limits: Limits) -> int | list[int] | None:
+    """A quick check of a whole batch: the sizes for its record, or None if a payload is malformed or too long.
+
+    The record needs the sizes anyway. Each walk over 1,000 payloads takes 15 to 20 us; without walks, their push
+    takes 10.
+    """
+    if set(map(type, values)) != {bytes}:
+        return None
+    sizes = sizes_of(values)
+    longest = sizes if isinstance(sizes, int) else max(sizes)
+    return sizes if longest <= limits.payload_bytes_max else None
+
+
 def payloads_are_fine(values: Sequence[bytes], limits: Limits) -> bool:
-    """A quick check of a whole batch. `payload` finds out what is wrong with which item."""
-    return set(map(type, values)) == {bytes} and max(map(len, values)) <= limits.payload_bytes_max
+    """The same for callers that need no sizes. `payload` finds out what is wrong with which item."""
+    return sizes_if_fine(values, limits) is not None
 
 
 def batch(values: Sequence[bytes], each: Sequence[Options] | None, limits: Limits) -> None:
@@ -136,8 +150,14 @@ def edges(count: int, each: Sequence[Options] | None, shared: Options, limits: L
         )
 
 
+PLAIN_LISTS = frozenset((list, tuple, range))
+"""What nearly every caller sends. Asking an abstract class costs more than the rest of the check."""
+
+
 def is_list(values: object) -> bool:
     """Whether the value is meant as a list. Texts and bytes are sequences, too, but not lists of values."""
+    if type(values) in PLAIN_LISTS:
+        return True
     return isinstance(values, Sequence) and not isinstance(values, str | bytes | bytearray)
 
 

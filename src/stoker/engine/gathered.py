@@ -33,13 +33,14 @@ class GatheredPushes(c.Command[r.PushedBatch | None], frozen=True, gc=False):
 def push_gathered(shard: ShardState, tenant: str, command: GatheredPushes, now: int) -> r.PushedBatch | None:
     payloads, options = tuple(command.payloads), command.options
     runs = senders.fresh_runs(shard, tenant, command.pushes)
-    if runs is None or not checks.payloads_are_fine(payloads, shard.limits):
+    sizes = checks.sizes_if_fine(payloads, shard.limits)
+    if runs is None or sizes is None:
         return None
     if id(options) not in shard.simple:
         checks.options(options, shard.limits)
         options = shard.intern(options)
     queue = shard.queue_for_writing(tenant, command.queue)
-    first = push_plain(shard, queue, payloads, options, now)
+    first = push_plain(shard, queue, payloads, sizes, options, now)
     if runs:
         senders.remember_runs(shard, queue, runs, first, now)
     return r.PushedBatch(range(first, first + len(payloads) * STEP, STEP), level=shard.level)

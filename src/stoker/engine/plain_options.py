@@ -13,7 +13,7 @@ _NOT_GENERAL = _general(DEFAULT_OPTIONS)
 
 def is_plain(options: Options) -> bool:
     """Whether many jobs with these options can share one batch, because none of them needs data of its own."""
-    return bool(_own(options) == _NOT_SET)
+    return options is DEFAULT_OPTIONS or bool(_own(options) == _NOT_SET)
 
 
 def is_simple(options: Options) -> bool:

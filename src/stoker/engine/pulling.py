@@ -9,7 +9,7 @@ import msgspec
 
 from stoker.engine import checks, fast_path
 from stoker.engine import deadlines as kinds
-from stoker.engine.apply.delivery import start_job, start_run
+from stoker.engine.apply.delivery import start_job, start_members
 from stoker.engine.apply.moves import is_due_entry
 from stoker.engine.ending import run_of
 from stoker.engine.jobs import ACTIVE, Members, Part, SingleJob
@@ -166,7 +166,7 @@ def take(
         else:
             assert type(part) is Members
             payloads = entry.payloads[part.start : part.stop]
-            start_run(shard, queue, record, run)
+            start_members(shard, queue, record, run, part)
         delivered.append(
             r.Run(queue.name, part.ids, payloads, entry.options, run.attempt + 1, run.pushed_at, lease_until)
         )

@@ -50,7 +50,8 @@ def push_one(shard: ShardState, tenant: str, command: c.Push, now: int) -> r.Pus
     if simple and queue.known:
         return fast_path.push(shard, queue, payload, options, now)
     if is_plain(options):
-        return r.Pushed(push_plain(shard, queue, (payload,), options, now), True, None, shard.level)
+        first = push_plain(shard, queue, (payload,), len(payload), options, now)
+        return r.Pushed(first, True, None, shard.level)
     refused: dict[int, r.Refusal] = {}
     refuse_edges(shard, [options], refused)
     for refusal in refused.values():
@@ -106,8 +107,9 @@ def push_many(
     atomic: bool = False,
 ) -> r.PushedBatch:
     """Push jobs to one queue, with or without the same options."""
-    if each is None and is_plain(options) and checks.payloads_are_fine(payloads, shard.limits):
-        first = push_plain(shard, queue, tuple(payloads), options, now)
+    sizes = checks.sizes_if_fine(payloads, shard.limits) if each is None and is_plain(options) else None
+    if sizes is not None:
+        first = push_plain(shard, queue, tuple(payloads), sizes, options, now)
         return r.PushedBatch(range(first, first + len(payloads) * STEP, STEP))
     each = each or [options] * len(payloads)
     refused = refuse(shard, payloads, each)
@@ -119,10 +121,17 @@ def push_many(
     return r.PushedBatch(ids, refused, duplicates)
 
 
-def push_plain(shard: ShardState, queue: QueueState, payloads: tuple[bytes, ...], options: Options, now: int) -> int:
+def push_plain(
+    shard: ShardState,
+    queue: QueueState,
+    payloads: tuple[bytes, ...],
+    sizes: int | list[int],
+    options: Options,
+    now: int,
+) -> int:
     """Push jobs whose options need no other state. Returns the first id."""
     first = make_id(shard.sequence + 1, shard.number)
-    due, sizes = due_of(shard, options, now), sizes_of(payloads)
+    due = due_of(shard, options, now)
     shard.emit(rec.JobsPushed(now, queue.tenant.name, queue.name, first, payloads, options, due, sizes))
     return first
 

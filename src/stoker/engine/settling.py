@@ -1,6 +1,6 @@
 """Decide what workers report about their deliveries: ack, fail, release, extend, progress, logs."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 from stoker.engine import checks, fast_path
 from stoker.engine.backoff import delay_ms
@@ -114,8 +114,10 @@ def _held_one(shard: ShardState, tenant: str, job_id: int, token: int | None) ->
     return part, ""
 
 
-def by_queue(parts: Iterable[Part]) -> list[tuple[QueueState, list[Part]]]:
+def by_queue(parts: list[Part]) -> list[tuple[QueueState, list[Part]]]:
     """Group the parts by queue, because slots, groups and records belong to a queue."""
+    if len(parts) == 1:
+        return [(parts[0].queue, parts)]
     queues: dict[int, tuple[QueueState, list[Part]]] = {}
     for part in parts:
         queues.setdefault(id(part.queue), (part.queue, []))[1].append(part)
@@ -209,8 +211,8 @@ def complete(
         found = None
         if results is not None:
             found = [results.get(job_id) for part in own for job_id in part.ids]
-        runs = tuple(run_of(part) for part in own)
-        count += sum(abs(run.count) for run in runs)
+        runs = tuple([run_of(part) for part in own])  # a list is faster than a generator, and most have one run
+        count += sum([abs(run.count) for run in runs])
         see(queue, now)
         shard.emit(rec.Completed(now, queue.tenant.name, queue.name, runs, found, written))
     if shard.settling or shard.moved_steps:

@@ -101,6 +101,8 @@ class ShardState:
         """
         self.is_full: Callable[[], bool] | None = None
         """Says whether memory is full."""
+        self.quiet_bytes: float = -1
+        """Memory is counted after a turn only if the index uses more bytes than this."""
         self.knows: Callable[[int], bool] | None = None
         """Says whether an id of another shard was ever given out. None if there is no other shard."""
         self.stored_payloads: Callable[[int], Sequence[bytes]] | None = None

@@ -9,6 +9,7 @@ from stoker.journal.room_watch import RoomWatch
 from stoker.model.replies import Level
 from stoker.records import records as rec
 from stoker.records.codec import LogRow, encode_row
+from stoker.records.stored import counted, total_size
 
 RECORD_BYTES = 256
 """What a record weighs besides its payloads, roughly."""
@@ -45,9 +46,10 @@ class MemoryJournal(RoomWatch):
                     tail.payload_bytes += len(record.payloads[0])  # type: ignore[attr-defined]
                 elif kind is rec.Started or kind is rec.Completed:
                     runs = record.runs  # type: ignore[attr-defined]
-                    is_one = len(runs) == 1 and -2 < runs[0].count < 2  # `RECORD_BYTES` says it all
-                    if not is_one or (kind is rec.Completed and record.results is not None):  # type: ignore[attr-defined]
+                    if len(runs) != 1 or (kind is rec.Completed and record.results is not None):  # type: ignore[attr-defined]
                         tail.payload_bytes += BULK[kind](record)
+                    elif not -2 < runs[0].count < 2:  # for one job, `RECORD_BYTES` says it all
+                        tail.payload_bytes += JOB_BYTES if type(runs[0].sizes) is int else BULK[kind](record)
                 elif kind in BULK:
                     tail.payload_bytes += BULK[kind](record)
             if len(kept) >= SEGMENT_RECORDS or tail.payload_bytes > log.segment_bytes:
@@ -110,7 +112,8 @@ class MemoryJournal(RoomWatch):
 
 
 def _payloads(record: rec.JobsPushed | rec.PartStaged | rec.ScheduledPush) -> int:
-    return sum(map(len, record.payloads)) + len(record.payloads) * JOB_BYTES
+    jobs = len(record.payloads)
+    return total_size(counted(record.sizes, record.payloads), jobs) + jobs * JOB_BYTES
 
 
 def _staged(record: rec.PartStaged) -> int:

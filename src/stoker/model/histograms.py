@@ -41,7 +41,7 @@ def note(durations: Durations, ms: int, jobs: int = 1) -> None:
     if ms == 0:
         durations[0] += jobs
         return
-    durations[bucket_of(ms)] += jobs
+    durations[_SMALL[ms] if 0 < ms < SMALL_MS else bucket_of(ms)] += jobs
     durations[SUM] += ms * jobs
 
 

@@ -152,7 +152,7 @@ class Runtime:
         elif self._only is not None or shard.records or shard.effects or self._reads_wait:
             self.commit(asked)
             reply = self._told(reply)
-        if not self.memory.is_stored:
+        if kind is not c.Pull or not self.memory.is_stored:  # of the hot commands, only a pull answers with payloads
             return reply
         reply = self._filled(tenant, command, shard, reply, now)
         if shard.records:  # something could not be read, and was put aside
@@ -253,7 +253,7 @@ class Runtime:
         if not self.memory.is_stored:
             return reply
         if shard is not None:
-            return self._filled(tenant, command, shard, reply, now)
+            return self._filled(tenant, command, shard, reply, now) if kind is c.Pull else reply
         return self._whole_or_later(tenant, command, reply)
 
     def _begin_any(self, tenant: str, command: c.Command[Any], now: int) -> Any:
@@ -309,7 +309,7 @@ class Runtime:
     def _append(self, shard: Shard, level: r.Level) -> None:
         """What `commit` does for one shard when no command waits for it."""
         self.journal.append(((shard.number, shard.records),), defer=level in self._later)
-        if shard.staged or shard.index.bytes > self.memory.quiet_below:
+        if shard.staged or shard.index.bytes > shard.quiet_bytes:
             self._journaled(shard)
         shard.records.clear()
 
@@ -317,7 +317,7 @@ class Runtime:
         """A turn has been journaled; its records are still there."""
         if shard.staged:
             note_places(self.journal, shard)
-        if shard.index.bytes > self.memory.quiet_below:
+        if shard.index.bytes > shard.quiet_bytes:
             self.memory.after(shard)
         shard.staged.clear()
 
@@ -455,7 +455,8 @@ class Runtime:
             return reply
         unread: dict[int, Exception] = {}
         whole = filled(self.journal, reply, unread)
-        self._put_aside(unread)
+        if unread:
+            self._put_aside(unread)
         return whole
 
     def _put_aside(self, unread: Mapping[int, Exception]) -> None:

@@ -32,6 +32,7 @@ from stoker.engine.jobs import (
     LIVE_BYTES,
     WAITING,
     Detail,
+    Members,
     Results,
     SingleJob,
     Slice,
@@ -70,16 +71,23 @@ def start_run(shard: ShardState, queue: QueueState, record: rec.Started, run: re
         found = shard.index.find_batch(run.first)
         assert found is not None
         batch, position = found
-        if jobs == 1:
-            _start_job(shard, split(shard, batch, position), record)
-        else:
-            _start_slice(shard, batch, position, position + jobs, record)
+        start_members(shard, queue, record, run, Members(batch, position, position + jobs))
+        return
     note_started(shard, queue, record, run)
 
 
 def start_job(shard: ShardState, queue: QueueState, record: rec.Started, run: rec.JobRun, job: SingleJob) -> None:
     """`start_run` for a caller that has already found the job."""
     _start_job(shard, job, record)
+    note_started(shard, queue, record, run)
+
+
+def start_members(shard: ShardState, queue: QueueState, record: rec.Started, run: rec.JobRun, members: Members) -> None:
+    """`start_run` for a caller that has already found the members of a batch."""
+    if members.stop - members.start == 1:
+        _start_job(shard, split(shard, members.batch, members.start), record)
+    else:
+        _start_slice(shard, members.batch, members.start, members.stop, record)
     note_started(shard, queue, record, run)
 
 
