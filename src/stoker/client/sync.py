@@ -679,12 +679,13 @@ def with_changes(options: Options, changes: dict[str, Any]) -> Options:
     """Options given by name, on top of those given as a value. Unknown names are refused, not ignored."""
     if not changes:
         return options
-    unknown = changes.keys() - set(Options.__struct_fields__)
-    if unknown:
-        raise errors.InvalidRequest(
-            f"unknown option {', '.join(sorted(unknown))}; the options are {', '.join(Options.__struct_fields__)}"
-        )
+    if not OPTION_NAMES.issuperset(changes):
+        unknown = ", ".join(sorted(changes.keys() - OPTION_NAMES))
+        raise errors.InvalidRequest(f"unknown option {unknown}; the options are {', '.join(Options.__struct_fields__)}")
     return msgspec.structs.replace(options, **changes)
+
+
+OPTION_NAMES = frozenset(Options.__struct_fields__)
 
 
 def schedule_with(schedule: Schedule | None, changes: dict[str, Any]) -> Schedule:

@@ -250,7 +250,7 @@ class Runtime:
                 raise
         if asked == "fsync" and kind in process_requests.FLUSHED:
             self._is_flushed = True
-        if not self.memory.is_stored:
+        if not self.memory.is_stored or kind is GatheredPushes:
             return reply
         if shard is not None:
             return self._filled(tenant, command, shard, reply, now) if kind is c.Pull else reply

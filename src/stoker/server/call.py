@@ -56,7 +56,7 @@ class NativeCall(Call):
         answer: Answer,
     ) -> None:
         self.session = session  # as `Call` does it, without a second call: one of these is made for every request
-        self.identity = session.who()
+        self.identity = session.identity or session.who()
         self.tenant = tenant
         self.command = command
         self.request_id = request_id

@@ -25,11 +25,13 @@ from stoker.wire import flashq, native
 from stoker.wire.frames import Codec
 from stoker.wire.native import Envelope
 from stoker.wire.native_commands import ROWS
+from stoker.wire.native_push import PushRequest
 
 SESSION_COMMANDS = ("hello", "give_up", "subscribe", "unsubscribe")
 """What a peer of Stoker's own dialect may ask of its connection besides the commands of the contract."""
 WEBHOOK_COMMANDS = ("set_webhook", "list_webhooks", "delete_webhook", "test_webhook")
 """And of the server behind it."""
+PUSH_PERMISSION = ROWS[native.NAMES[c.Push]].permission
 KNOWN_MAX = 64
 """Tenants for which a connection remembers what it may do: most use one."""
 
@@ -76,10 +78,7 @@ class Session:
         row = ROWS.get(envelope.cmd)
         try:
             if self.in_flight >= self._in_flight_max:
-                raise Busy(
-                    f"too many requests in flight: {self._in_flight_max} of this connection are not answered yet;"
-                    " wait for some of them, or use a second connection"
-                )
+                raise self._too_many()
             if row is None:
                 self._other(envelope, frame, codec, answer)
                 return
@@ -92,9 +91,26 @@ class Session:
             return
         self.submit(NativeCall(self, tenant, command, envelope.reqId, codec, answer))
 
+    def push(self, request: PushRequest, answer: Answer) -> None:
+        """What `request` does, for a push that came in one piece."""
+        try:
+            if self.in_flight >= self._in_flight_max:
+                raise self._too_many()
+            tenant = self._admit(PUSH_PERMISSION, request.tenant, request.body)
+        except StokerError as error:
+            answer(native.refused(error, request.reqId, "msgpack"))
+            return
+        self.submit(NativeCall(self, tenant, request.body, request.reqId, "msgpack", answer))
+
+    def _too_many(self) -> Busy:
+        return Busy(
+            f"too many requests in flight: {self._in_flight_max} of this connection are not answered yet;"
+            " wait for some of them, or use a second connection"
+        )
+
     def _admit(self, permission: Permission, named: str | None, command: Any) -> str:
         """The tenant to act for, as the service says; what it has said of a standing identity is remembered."""
-        identity = self.who()
+        identity = self.identity or self.who()
         gate = self.service.gate
         key = (permission, named)
         if identity is self._known_for and gate.revision == self._known_at and not identity.grant.ended:

@@ -19,6 +19,7 @@ from stoker.server.service import Service
 from stoker.server.session import Session
 from stoker.wire import native
 from stoker.wire.frames import SHARED_BYTES, Codec, Frames, codec_of, framed
+from stoker.wire.native_push import open_push
 
 SWEEP_S = 1.0
 """How often connections are looked at for being slow. Their limits are tens of seconds."""
@@ -147,7 +148,13 @@ class StreamConnection(asyncio.BufferedProtocol):
 
     def _take(self, frame: bytes) -> None:
         assert self.session is not None
-        codec = codec_of(frame, self._frames.framing)
+        framing = self._frames.framing
+        push = open_push(frame) if framing == "lengths" else None
+        if push is not None:
+            answer = self.send if push.reqId is not None else partial(self._fill, self._place())
+            self.session.push(push, answer)
+            return
+        codec = codec_of(frame, framing)
         try:
             envelope = native.open_envelope(frame, codec)
         except StokerError as error:

@@ -118,8 +118,6 @@ class CoroutineLane:
         if not self._open:
             self._open_slots(1)
         self._look_soon()  # after the slot has taken its job, so that a single job needs no second one
-        if self._watch is None and self._prefetch is None:
-            self._keep_watch()
 
     def interrupt(self, chunk: JobChunk, job: int) -> None:
         slot = self._jobs.get((chunk.token, job))
@@ -168,6 +166,8 @@ class CoroutineLane:
     def _open_more(self) -> None:
         """All slots wait and jobs are left: open twice as many slots as the last time."""
         self._is_looking = False
+        if self._line and self._watch is None and self._prefetch is None:
+            self._keep_watch()
         if not self._line:
             self._ramp = 1
         elif not self._is_yielding and len(self._open) < self.slots:

@@ -33,6 +33,8 @@ WAITS_S = 0.05
 AGAIN_S = 0.005
 """Between two looks for jobs that a running handler has pushed, where no pull may wait."""
 PAUSE_S, PAUSE_S_MAX = 0.1, 5.0
+BROKEN_OFF = Delivery()
+"""Stands for the answer of a pull that the worker gave up."""
 
 
 class FirstTask(NamedTuple):
@@ -177,10 +179,11 @@ class Puller:
                 pause = min(2 * pause, PAUSE_S_MAX)
                 continue
             pause = PAUSE_S
-            patient = not delivery
-            self._took(plan, delivery)
+            patient = not delivery.runs
             if delivery.runs:
-                await asyncio.sleep(0)  # its handlers begin, and then the next pull is sent
+                self._dispatch(delivery)
+                await asyncio.sleep(0)  # its handlers begin, and then comes all that can wait
+            self._took(plan, delivery)
 
     def _is_hasty(self, plan: NextPull) -> bool:
         """Whether the pull should not wait. True for the first pull, which shows whether the queue can be reached, and
@@ -215,6 +218,8 @@ class Puller:
             except LimitExceeded as error:
                 self._ask_for_less(plan, error)
                 continue
+            if delivery.runs:
+                self._dispatch(delivery)
             self._took(plan, delivery)
             if not delivery:
                 if self._held_jobs.is_empty and is_complete:
@@ -232,18 +237,13 @@ class Puller:
             delivery = await self._breakable(asked)
         except TimeoutError:
             self._gave_up = True
-            return Delivery()
+            return BROKEN_OFF
         finally:
             self._plan = None
             if self._token_timer is not None:
                 self._token_timer.cancel()
                 self._token_timer = None
-        if delivery is None:
-            return Delivery()  # the worker broke it off
-        self.pulse.answered()
-        self.answered.set()
-        self._gave_up = False
-        return delivery
+        return BROKEN_OFF if delivery is None else delivery
 
     async def _hurried(self, command: c.Pull) -> Delivery:
         """A pull that should not wait."""
@@ -252,13 +252,18 @@ class Puller:
             return delivery
 
     def _took(self, plan: NextPull, delivery: Delivery) -> None:
+        """Note what a pull has brought."""
+        if delivery is BROKEN_OFF:
+            return
+        self.pulse.answered()
+        self.answered.set()
+        self._gave_up = False
         if not delivery.runs:
             return
         jobs: dict[str, int] = {}
         for run in delivery.runs:
             jobs[run.queue] = jobs.get(run.queue, 0) + len(run.ids)
         self._roster.delivered(plan.queues, jobs)
-        self._dispatch(delivery)
 
     async def _wait_for_room(self, wait_s: float | None = None) -> None:
         """Wait until handlers have finished something, or a rate limit lets more through."""

@@ -7,6 +7,7 @@ import asyncio
 import logging
 import time
 from collections.abc import Mapping, Sequence
+from functools import partial
 from typing import Any, TypeVar
 
 from stoker.brokers.contract import Broker
@@ -70,7 +71,8 @@ class WorkerRun:
         self._roster = Roster(self._line(name, settings) for name, settings in queues.items())
         self._settler = Settler(self.execute_async, self.held_jobs, self._freed, self._said)
         self._keeper = LeaseKeeper(self.execute, self.held_jobs.chunks, self._flagged, self._said.lease_lost)
-        self._puller = Puller(self.execute_async, self._dispatch, self._roster, self.held_jobs, worker, poll_ms)
+        pull = partial(broker.execute_async, tenant)
+        self._puller = Puller(pull, self._dispatch, self._roster, self.held_jobs, worker, poll_ms)
         self._puller.first = first
         self._moved = asyncio.Event()
         """Set when something was settled or confirmed."""
@@ -237,6 +239,7 @@ class WorkerRun:
             except Exception:
                 log.exception("%r could not be submitted and is handed back", chunk)
                 self.settle(JobsHandedBack(chunk, chunk.ids, OOPS_MS))
+            self._keeper.took(chunk)  # it can wait: a plain handler has begun meanwhile
 
     def _submit(self, chunk: JobChunk) -> None:
         name = chunk.handler.name
@@ -251,7 +254,6 @@ class WorkerRun:
     def _chunk(self, handler: Handler, run: Run, token: int, now: float) -> JobChunk:
         chunk = JobChunk(handler, token, run.queue, run.ids, run.payloads, run.options, run.attempt, run.pushed_at, now)
         self.held_jobs.took(chunk)
-        self._keeper.took(chunk)
         return chunk
 
     def _send_away(self, chunk: JobChunk, run: Run) -> None:

@@ -151,12 +151,12 @@ class ThreadLane:
         self._taken += len(chunk.ids)
         self._portions = [known for known in self._portions if known.items]
         self._portions.append(portion)
-        if self._watch is None:
-            self._watch = asyncio.get_running_loop().call_later(STILL_S, self._look)
         is_handed_over = is_idle and len(chunk.ids) == 1 and self._handover.acquire(blocking=False)
         self._wake(portion, self._threads_for(chunk))
         if is_handed_over:
             self._stand_back()
+        if self._watch is None:  # after the job has begun, which does not need it
+            self._watch = asyncio.get_running_loop().call_later(STILL_S, self._look)
 
     def interrupt(self, chunk: JobChunk, job: int) -> None:
         """A thread cannot be stopped. The handler sees the flag in its context; a thread that stays away for long is
