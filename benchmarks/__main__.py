@@ -56,7 +56,7 @@ def measure(name: str, runs: int, *, keep: bool) -> None:
     quiet: list[Run] = []
     loud: list[Run] = []
     began = time.perf_counter()
-    while len(quiet) < runs and len(loud) < max(2, runs):
+    while len(quiet) < runs and len(loud) < max(PARTS[name].loud_max, runs):
         run = run_apart(name)
         (quiet if run.others < LOUD else loud).append(run)
     loud.sort(key=lambda run: run.others)

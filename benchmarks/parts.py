@@ -14,6 +14,8 @@ class Part(msgspec.Struct, frozen=True):
     how: str
     runs: int = RUNS
     """Fewer for parts that take minutes."""
+    loud_max: int = 2
+    """So many runs on a machine that is not quiet, and the part is over; 1 for what may take half an hour."""
 
 
 MEMORY = "memory://, in one process, one caller"
@@ -62,7 +64,7 @@ PARTS = {
     "lake": Part("The lake", "lake:filling", SPARK, 1),
     "lake-lag": Part("The lake: how far a stream is behind", "lake:lag", SPARK, 1),
     "lake-report": Part("The lake: its report", "lake_report:reporting", SPARK, 1),
-    "lake-growth": Part("The lake: what grows", "lake_growth:rounds", SPARK, 1),
+    "lake-growth": Part("The lake: what grows", "lake_growth:rounds", SPARK, 1, 1),
     "lake-cold": Part("The lake: a small run from nothing", "lake:cold", "sqlite:///", 1),
     "lake-upkeep": Part("The lake: a day expires, and a run with nothing new", "lake:upkeep", "sqlite:///", 1),
 }

@@ -11,21 +11,26 @@ import signal
 from collections.abc import Callable
 from datetime import timedelta
 from multiprocessing.connection import Connection
-from typing import Any
+from typing import Any, cast
 
+import pyarrow.compute as pc
+import pytest
 from deltalake import DeltaTable
 
-from stoker.spark.lake import upkeep
+from stoker.spark.lake import forgetting, upkeep
+from stoker.spark.lake.compaction import MERGED
 from stoker.spark.lake.convert import convert
 from stoker.spark.lake.files import Files
-from stoker.spark.lake.layout import Tables
-from stoker.spark.lake.writing import FileWriter
+from stoker.spark.lake.layout import Lake, LayerView, Tables
+from stoker.spark.lake.table import LiveFile
+from stoker.spark.lake.writing import DataFile, FileWriter
 from tests.crash.zygote import the_zygote
 from tests.spark.lake_rows import NOON, finished
 
 DAYS = 4
 """One batch for each of them."""
 KEPT = 2
+FORGOTTEN = "acme"
 
 
 def take_in(lake: str) -> None:
@@ -46,9 +51,22 @@ def expire_and_vacuum(lake: str) -> None:
     vacuum(lake)
 
 
+def forget(lake: str) -> None:
+    """With `--now`. The rows that stay are written by Arrow and not by Spark."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(forgetting, "rewritten", rewritten_without)
+        forgetting.forget(cast(Lake, Tables(lake)), FORGOTTEN, now=True)
+
+
+def rewritten_without(tables: Tables, layer: str, view: LayerView, old: list[LiveFile], tenant: str) -> list[DataFile]:
+    found = tables.table(layer).open().to_pyarrow_dataset().to_table(filter=pc.field("tenant") != tenant)
+    return list(FileWriter(tables.files, layer, MERGED).write(found.to_batches()))
+
+
 WORK: dict[str, Callable[[str], Any]] = {
     "take_in": take_in,
     "expire_and_vacuum": expire_and_vacuum,
+    "forget": forget,
     "convert": convert,
 }
 

@@ -31,14 +31,15 @@ SCHEMA: dict[str, Any] = {
 
 
 def events(number: int, at: datetime = NOON, tenant: str = "default") -> pa.RecordBatch:
-    """The events of a batch."""
+    """The events of a batch. Of tenants with a comma between them each has every other event."""
+    tenants = tenant.split(",")
     return pa.record_batch(
         {
             "time": pa.array([at + timedelta(minutes=row) for row in range(ROWS)], pa.timestamp("us", "UTC")),
             "shard": pa.array([0] * ROWS, pa.int32()),
             "sequence": pa.array(range(number * ROWS + 1, (number + 1) * ROWS + 1), pa.int64()),
             "index": pa.array([0] * ROWS, pa.int32()),
-            "tenant": [tenant] * ROWS,
+            "tenant": [tenants[row % len(tenants)] for row in range(ROWS)],
             "queue": ["mail"] * ROWS,
             "event": ["pushed"] * ROWS,
         }
@@ -69,10 +70,12 @@ def derive(tables: Tables, number: int, at: datetime = NOON, *, stream: str = ST
     return tables.table("jobs").commit(Change(files), derived(batch))
 
 
-def finished(tables: Tables, number: int, at: datetime = NOON, *, stream: str = STREAM) -> None:
+def finished(
+    tables: Tables, number: int, at: datetime = NOON, *, stream: str = STREAM, tenant: str = "default"
+) -> None:
     """A whole batch."""
-    put(tables, number, at, stream=stream)
-    derive(tables, number, at, stream=stream)
+    put(tables, number, at, stream=stream, tenant=tenant)
+    derive(tables, number, at, stream=stream, tenant=tenant)
     tables.finish(Batch(stream, number))
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 from deltalake import DeltaTable
 
-from stoker.spark.lake import upkeep
+from stoker.spark.lake import table, upkeep
 from stoker.spark.lake.layout import LakeElsewhere, Tables, derived
 from stoker.spark.lake.table import Batch, Change, FileMissing, TableChanged, live_files, maintained
 from tests.mutants.planting import Edit, planted_here
@@ -255,6 +255,25 @@ def test_every_version_within_retention_has_whole_batches(tables: Tables, tmp_pa
         wanted = range(first * ROWS + 1, (one.batch + 1) * ROWS + 1)
         assert sorted(rows.to_table(columns=["sequence"])["sequence"].to_pylist()) == list(wanted)
         assert {Path(file).name for file in rows.files} == {Path(file).name for file in one.files}
+
+
+def test_the_log_of_a_table_keeps_two_days_and_forgets_no_position(
+    tables: Tables, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+):
+    """Else the log would grow with every batch, for as long as the lake lives."""
+    monkeypatch.setitem(table.SETTINGS, "delta.checkpointInterval", "5")
+    three_days_ago = time.time() - 3 * 86_400
+    log = tmp_path / "lake" / "bronze" / "_delta_log"
+    for number in range(12):
+        finished(tables, number)
+        for file in log.iterdir():
+            os.utime(file, (three_days_ago, three_days_ago))
+    version = tables.table("bronze").open().version()
+    assert version > 20
+    assert min(int(file.stem) for file in log.glob("*.json")) >= version - 5
+    assert count(tables, "bronze") == 12 * ROWS
+    assert (tables.positions(), tables.unfinished()) == ({0: 12 * ROWS}, [])
+    assert not put(tables, 11), "the last batch is still known"
 
 
 def test_rows_go_to_the_date_of_their_events(tables: Tables):

@@ -8,22 +8,26 @@ import re
 import subprocess
 import sys
 import threading
+import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 
 import polars as pl
 import pytest
 from click.testing import CliRunner
 from pyspark.sql import SparkSession
+from pyspark.sql.streaming.query import StreamingQuery
 
 from stoker import connect
+from stoker.cli import pipeline
 from stoker.cli.main import stoker
 from stoker.client.sync import Client
 from stoker.model.errors import InvalidRequest
 from stoker.model.lag import FILE
 from stoker.spark.lag import read_lag
-from stoker.spark.lake import upkeep
+from stoker.spark.lake import running, upkeep
 from stoker.spark.lake.compaction import chosen
 from stoker.spark.lake.files import Files, FilesFailed
 from stoker.spark.lake.layout import LAYERS, NoLake, Tables
@@ -37,6 +41,7 @@ from tests.spark.test_upkeep import said
 
 OTHER = "ffff0000-0000-0000-0000-000000000000"
 WAIT_S = 60
+LOOK_S, PATIENCE_S = 0.05, 600
 
 
 @pytest.fixture(scope="module")
@@ -269,3 +274,52 @@ def test_a_lake_in_a_store_is_the_same_as_one_in_a_directory(
         layer: sum(counts.values()) for layer, counts in left.items()
     }
     assert status["positions"] == said("status", "--lake", local)["positions"]
+
+
+def test_a_stream_into_a_store_goes_on_from_its_backfill(
+    monkeypatch: pytest.MonkeyPatch,
+    spark: SparkSession,
+    store: S3Server,
+    path: str,
+    url: str,
+    queue: Client,
+    tmp_path: Path,
+):
+    """As they are typed; that a signal ends a stream is a test of its own."""
+    for name, value in store.options.items():
+        monkeypatch.setenv(name, value)
+    checkpoint = tmp_path / "checkpoint"
+    into = ("--url", url, "--lake", path, "--checkpoint", str(checkpoint))
+    job = first = queue.push("mail", b"too old").id
+    while queue.get_job(job).pushed_at == queue.get_job(first).pushed_at:  # until the clock of the queue has moved
+        job = queue.push("mail", b"x").id
+    since = datetime.fromtimestamp(queue.get_job(job).pushed_at / 1000, UTC)
+    begin = ("backfill", "--from", since.isoformat(), *into)
+    assert said(*begin)["events"] == 1
+    again = CliRunner().invoke(stoker, ["pipeline", *begin])
+    assert isinstance(again.exception, running.LakeBegun)
+
+    wanted = [job, *queue.push_batch("mail", [b"x"] * 3).ids]
+
+    def until_asked(query: StreamingQuery) -> None:
+        until((checkpoint / "commits" / "1").exists, query)
+        wanted.extend(queue.push_batch("mail", [b"x"] * 2).ids)
+        until((checkpoint / "commits" / "2").exists, query)
+        until(lambda: read_lag(path), query)
+
+    monkeypatch.setattr(pipeline, "until_asked", until_asked)
+    done = CliRunner().invoke(stoker, ["pipeline", "stream", "--every", "100ms", *into])
+    assert (done.exit_code, done.output) == (0, "")
+    tables = Tables(path)
+    assert tables.unfinished() == []
+    bronze, minutes = (tables.table(layer).open().to_pyarrow_table() for layer in ("bronze", "minutes"))
+    assert sorted(bronze["job"].to_pylist()) == sorted(wanted)
+    assert sum(minutes["pushed"].to_pylist()) == len(wanted)
+
+
+def until(there: Callable[[], object], query: StreamingQuery) -> None:
+    give_up = time.monotonic() + PATIENCE_S
+    while not there():
+        assert query.isActive, query.exception()
+        assert time.monotonic() < give_up
+        time.sleep(LOOK_S)

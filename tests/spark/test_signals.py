@@ -76,7 +76,7 @@ if SOAK:
             queue.push("mail", b"%d" % number)
         lake = tmp_path / "lake"
         process = started(url, lake)
-        until(lambda: list(lake.glob("bronze/batch*")), process)
+        until(lambda: list(lake.glob("bronze/**/*.parquet")), process)
         os.killpg(process.pid, signal.SIGINT)
         said, _ = process.communicate(timeout=PATIENCE_S)
         assert (process.returncode, said) == (

@@ -1,5 +1,6 @@
-"""kill -9 between two file operations of a batch, `expire` or `vacuum`: every table stays readable and whole, and the
-next run does what was left. Without Spark; the tables are read by the tests' own reader, and by deltalake.
+"""kill -9 between two file operations of a batch, `expire`, `vacuum` or `forget`: every table stays readable and
+whole, and the next run does what was left. Without Spark; the tables are read by the tests' own reader, and by
+deltalake.
 """
 
 import logging
@@ -16,7 +17,7 @@ from stoker.spark.lake.layout import Tables
 from stoker.spark.lake.table import Batch
 from tests.mutants.planting import Edit, planted_in_children
 from tests.soaking import SOAKS
-from tests.spark.killing import DAYS, KEPT, WORK, killed_at, traced_to
+from tests.spark.killing import DAYS, FORGOTTEN, KEPT, WORK, killed_at, traced_to
 from tests.spark.lake_rows import NOON, ROWS, STREAM, count, events, finished, stored
 from tests.spark_cluster.plain_lake import Contents, all_contents, newest
 
@@ -37,9 +38,10 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(table.SETTINGS, "delta.checkpointInterval", "3")
         for number in range(DAYS):
-            finished(tables, number, NOON + timedelta(days=number))
+            finished(tables, number, NOON + timedelta(days=number), tenant=f"default,{FORGOTTEN}")
     stored(tables, "jobs", Batch(STREAM, 99), [events(99)])
     assert all(any((place / layer / "_delta_log").glob("*.checkpoint.parquet")) for layer in LAYERS)
+    assert len(with_forgotten(place)) == DAYS * len(LAYERS)
     return place
 
 
@@ -53,6 +55,7 @@ EVERYTHING = batches(range(DAYS))
 AFTERWARDS = {
     "take_in": batches(range(DAYS + 1)),
     "expire_and_vacuum": batches(range(DAYS - KEPT, DAYS)),
+    "forget": Counter((0, sequence, 0) for sequence in range(1, DAYS * ROWS + 1, 2)),
 }
 
 
@@ -71,6 +74,11 @@ def check_clean(lake: Path) -> None:
         assert there == newest(lake / layer).files
 
 
+def with_forgotten(lake: Path) -> list[Path]:
+    """The files that have rows of the tenant, whether a table needs them or not: their statistics name it."""
+    return [file for file in lake.glob("*/date=*/*") if FORGOTTEN.encode() in file.read_bytes()]
+
+
 def check_point(kill: Callable[..., int | None], point: int, work: str, lake: Path, place: Path) -> bool:
     """False if it ended before it could be killed: the threads of delta-rs do not ask for the same every time."""
     shutil.copytree(lake, place)
@@ -80,6 +88,8 @@ def check_point(kill: Callable[..., int | None], point: int, work: str, lake: Pa
     check_whole(place, work, is_done=True)
     if work == "expire_and_vacuum":
         check_clean(place)
+    elif work == "forget":
+        assert with_forgotten(place) == []
     else:
         finished(Tables(str(place)), DAYS + 1, NOON + timedelta(days=DAYS + 1))
         assert all_contents(place, "bronze") == batches(range(DAYS + 2))
@@ -111,6 +121,14 @@ def test_an_expire_that_deletes_before_it_commits_is_noticed(lake: Path, tmp_pat
     bug = Edit("spark.lake.upkeep:expire_layer", commit, f"{delete}\n{commit}")
     with planted_in_children([bug]), pytest.raises(FileNotFoundError):
         check_points(killed_at, POINTS, "expire_and_vacuum", lake, tmp_path)
+
+
+def test_a_forget_that_deletes_before_it_commits_is_noticed(lake: Path, tmp_path: Path):
+    commit = "    lake.table(layer).commit("
+    delete = '    _ = [lake.files.remove(f"{layer}/{file.path}") for file in old]'
+    bug = Edit("spark.lake.forgetting:forget_in", commit, f"{delete}\n{commit}")
+    with planted_in_children([bug]), pytest.raises(FileNotFoundError):
+        check_points(killed_at, 2 * POINTS, "forget", lake, tmp_path)
 
 
 if SOAKS:

@@ -13,9 +13,10 @@ from pyspark.sql.types import StructType
 
 from stoker.model.errors import StokerError
 from stoker.spark.lake.compaction import MERGED
-from stoker.spark.lake.layout import LAYERS, Lake
-from stoker.spark.lake.table import Change, live_files, maintained
+from stoker.spark.lake.layout import LAYERS, Lake, LayerView
+from stoker.spark.lake.table import Change, LiveFile, live_files, maintained
 from stoker.spark.lake.upkeep import gone_at, vacuum
+from stoker.spark.lake.writing import DataFile
 
 
 class BatchUnderWay(StokerError):
@@ -65,12 +66,16 @@ def forget_in(lake: Lake, layer: str, tenant: str) -> tuple[int, int] | None:
             " run`, or wait for the stream, and forget again; what was removed until here stays removed"
         )
     old = [file for file in view.files if file.may_have("tenant", tenant, tenant)]
-    rows = lake.frame(layer, [file.path for file in old], StructType.fromJson(view.schema))
-    kept = rows.where(~F.col("tenant").eqNullSafe(tenant)) if old else rows
-    new = lake.stored(layer, MERGED, kept) if old else []
+    new = rewritten(lake, layer, view, old, tenant) if old else []
     gone = sum(file.rows for file in old) - sum(file.rows for file in new)
     if not gone:
         return None
     about: dict[str, Any] = {"operation": "forget", "removed": len(old), "added": len(new), "rows": -gone}
     lake.table(layer).commit(Change(new, old, about), maintained({file.path for file in old}))
     return gone, len(old)
+
+
+def rewritten(lake: Lake, layer: str, view: LayerView, old: list[LiveFile], tenant: str) -> list[DataFile]:
+    """Write the rows of these files to new ones, without those of the tenant."""
+    rows = lake.frame(layer, [file.path for file in old], StructType.fromJson(view.schema))
+    return lake.stored(layer, MERGED, rows.where(~F.col("tenant").eqNullSafe(tenant)))
