@@ -1,6 +1,7 @@
 """An application in a harness: nothing happens by itself, and jobs run as with a real queue and worker."""
 
 import asyncio
+from collections.abc import Iterator
 from datetime import UTC, datetime, timedelta
 from uuid import UUID
 
@@ -9,6 +10,7 @@ import pytest
 import stoker
 from stoker.model.errors import InvalidRequest, NotFound
 from stoker.testing import Harness, StillBusy, harness
+from stoker.testing.broker import HeldBroker
 from tests.testing.shop import (
     Order,
     again,
@@ -340,3 +342,27 @@ def test_an_app_without_jobs_can_still_be_looked_at():
     with harness(stoker.App("memory://")) as world:
         world.client.push("anything", b"")
         assert [job.queue for job in world.pushed()] == ["anything"]
+
+
+def test_the_worker_has_cleaned_up_before_the_queue_closes(monkeypatch: pytest.MonkeyPatch):
+    """A closed queue answers pulls at once: a worker that still ran asked again and again, and never heard its stop."""
+    steps: list[str] = []
+    shop, close = stoker.App(), HeldBroker.close
+
+    def pool() -> Iterator[str]:
+        yield "pool"
+        steps.append("the worker cleaned up")
+
+    @shop.job(queue="shop")
+    def buy(what: str, db: str = stoker.Depends(pool, scope="worker")) -> str:
+        return f"{what} from {db}"
+
+    def closed(broker: HeldBroker) -> None:
+        steps.append("the queue closes")
+        close(broker)
+
+    monkeypatch.setattr(HeldBroker, "close", closed)
+    with harness(shop) as world:
+        buy.push_sync("tea")
+        world.drain().check()
+    assert steps == ["the worker cleaned up", "the queue closes"]

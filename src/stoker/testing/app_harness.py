@@ -105,8 +105,8 @@ class Harness:
 
     def close(self) -> None:
         """Stop the worker and restore the App. A second call does nothing."""
+        self._working.stop()  # first: a closed broker answers pulls at once, and the worker would ask without a pause
         self.broker.close()
-        self._working.stop()
         if self._is_entered:
             self._is_entered = False
             self.app.use(self._before)
