@@ -581,6 +581,8 @@ BUGS = [
                 "yield msgspec.structs.replace(push, sending=sending)",
                 "yield push",
             ),
+            Edit("brokers.remote.broker:RemoteBroker._push", "push.durability, sending)", "push.durability)"),
+            Edit("brokers.remote.broker:RemoteBroker._push_async", "push.durability, sending)", "push.durability)"),
             Edit("brokers.resending:may_resend", "any(getattr(command, key) is not None for key in row.keys)", "True"),
         ),
         "assert payloads",
@@ -609,11 +611,11 @@ BUGS = [
         (
             Edit(
                 "engine.gathered:push_gathered",
-                "if runs is None or not",
+                "if runs is None or sizes",
                 """if runs:
         ahead = (shard.sequence + 1) * STEP | shard.number
         senders.remember_runs(shard, shard.queue(tenant, command.queue), runs, ahead, now)
-    if runs is None or not""",
+    if runs is None or sizes""",
             ),
         ),
         "a refused push has the number of a job",

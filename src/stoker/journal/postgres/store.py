@@ -77,6 +77,11 @@ class PostgresStore:
         if self.journal.failure is not None:
             owner.stop(self.journal.failure)
 
+    @property
+    def has_lost_seat(self) -> bool:
+        """Whether another process has taken the seat."""
+        return self.lease.is_lost or isinstance(self.journal.failure, SeatLost)
+
     def leave_to_parent(self) -> None:
         """In a forked process: the connections are the parent's, and psycopg leaves them alone."""
 

@@ -70,7 +70,7 @@ async def work(descriptor: int) -> int:
         await ChildServer(orders, seat, channel, broker).run()
         return 0
     except StokerError as error:
-        channel.say(ProcessFailed(error.code, error.message))
+        channel.say(ProcessFailed(error.code, error.message, lost_seat=has_lost_seat(broker)))
         return 1
     finally:
         if broker is not None:
@@ -106,6 +106,12 @@ def epoch_of(broker: LocalBroker) -> int:
     """With which it has taken its seat."""
     store: Any = broker.store
     return int(store.lease.taken.epoch)
+
+
+def has_lost_seat(broker: LocalBroker | None) -> bool:
+    """Whether another process has taken the seat. A part of a directory is never taken."""
+    store: Any = broker.store if broker is not None else None
+    return bool(getattr(store, "has_lost_seat", False))
 
 
 def ways_of(orders: Orders) -> TcpWays | None:

@@ -118,6 +118,8 @@ class ProcessFailed(msgspec.Struct, frozen=True, tag="failed"):
 
     code: str
     message: str
+    lost_seat: bool = False
+    """Whether another node has taken its seat: then that node goes on with its work."""
 
 
 Word = (

@@ -252,13 +252,19 @@ class Supervisor:
                 print(line, flush=True)  # noqa: T201  this is what `stoker serve` says to people and scripts
 
     def _note_end(self, life: Life) -> None:
-        """How a process ended while the server stops. One that never served had nothing to finish."""
-        code = life.process.returncode or 0
+        """How a process ended while the server stops. One that never served had nothing to finish, and what one had
+        that lost its seat, another node finishes.
+        """
+        code, failure = life.process.returncode or 0, life.failure
         if not life.was_ready:
+            return
+        if failure is not None and failure.lost_seat:
+            log.warning("a process %s while the server stopped: %s", life.how_it_ended, failure.message)
             return
         self._codes.append(code)
         if code:
-            log.error("a process %s while the server stopped", life.how_it_ended)
+            why = f": {failure.message}" if failure is not None else ""
+            log.error("a process %s while the server stopped%s", life.how_it_ended, why)
 
     @property
     def is_stopping(self) -> bool:
