@@ -75,8 +75,8 @@ def filling() -> list[Row]:
 def bronze(spark: Any, path: str, url: str, events: int, server: int) -> tuple[list[Row], float]:
     """Events into the table, beside a copy of its rows; and the CPU seconds that sending them once cost the server."""
     from stoker.spark.lake.layout import Lake
-    from stoker.spark.lake.running import Intake, Span
-    from stoker.spark.lake.table import Batch
+    from stoker.spark.lake.running import Intake, LogSpan
+    from stoker.spark.lake.table import LakeBatch
     from stoker.spark.logs import reaches
     from stoker.spark.source import StokerSource
 
@@ -87,7 +87,7 @@ def bronze(spark: Any, path: str, url: str, events: int, server: int) -> tuple[l
     def taken(number: int) -> float:
         lake = Lake(spark, f"{path}/bronze-{number}")
         intake = Intake(lake, StokerSource({"url": url}).streamReader(schema), schema, 2, may_skip=False)
-        return seconds_of(lambda: intake.take(Batch("0" * 8, 0), Span(dict.fromkeys(ends, 0), ends)))
+        return seconds_of(lambda: intake.take(LakeBatch("0" * 8, 0), LogSpan(dict.fromkeys(ends, 0), ends)))
 
     if not IS_SMOKE:
         taken(0)
@@ -95,7 +95,7 @@ def bronze(spark: Any, path: str, url: str, events: int, server: int) -> tuple[l
     took = taken(1)
     read_s = cpu_seconds(server) - before
     lake = Lake(spark, f"{path}/bronze-1")
-    lake.finish(Batch("0" * 8, 0))
+    lake.finish(LakeBatch("0" * 8, 0))
     source = lake.read("bronze")
     assert source is not None
     assert source.count() == events
@@ -173,21 +173,21 @@ def month(path: str) -> None:
     import pyarrow as pa
 
     from stoker.spark.lake.layout import Tables, derived
-    from stoker.spark.lake.table import Batch, Change
+    from stoker.spark.lake.table import Change, LakeBatch
     from stoker.spark.lake.writing import FileWriter
 
     tables = Tables(path, make=True)
     schema = {"fields": [{"name": "time", "type": "timestamp"}, {"name": "tenant", "type": "string"}]}
     begin = datetime(2026, 10, 31, tzinfo=UTC)
     for number in range(30 * A_DAY):
-        batch, at = Batch("0" * 8, number), begin + timedelta(days=number / A_DAY)
+        batch, at = LakeBatch("0" * 8, number), begin + timedelta(days=number / A_DAY)
         rows = pa.record_batch({"time": pa.array([at] * 3, pa.timestamp("us", "UTC")), "tenant": ["default"] * 3})
         for layer in ("bronze", "jobs"):
             table = tables.table(layer)
             if number == 0:
                 table.create(schema)
             table.commit(Change(list(FileWriter(tables.files, layer, batch.label).write([rows]))), derived(batch))
-    tables.finish(Batch("0" * 8, 30 * A_DAY - 1))
+    tables.finish(LakeBatch("0" * 8, 30 * A_DAY - 1))
 
 
 # --- how far behind --------------------------------------------------------------------------------------------------

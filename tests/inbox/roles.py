@@ -10,13 +10,13 @@ import psycopg
 import stoker
 from stoker.inbox import schema
 from stoker.inbox.reader import Reader
-from stoker.inbox.table import Table
+from stoker.inbox.table import InboxTable
 from stoker.model import commands as c
 from stoker.model.replies import PushedBatch
 from tests.inbox.world import run
 
 
-class KilledTable(Table):
+class KilledTable(InboxTable):
     """Counts what is done, and ends the process after a point."""
 
     points, dies_at = 0, 0

@@ -23,7 +23,7 @@ BUGS = {
         DIES,
     ),
     "locks let go before the rows are named": (
-        Edit("inbox.table:Table.claim", "async with self._connection.transaction():", "if True:"),
+        Edit("inbox.table:InboxTable.claim", "async with self._connection.transaction():", "if True:"),
         stories.two_readers_at_once_never_name_the_same_rows,
     ),
     "name taken off what may have been pushed": (

@@ -10,7 +10,7 @@ import psycopg
 import stoker
 from stoker.inbox import NewRow, insert_sync, schema
 from stoker.inbox.reader import Reader
-from stoker.inbox.table import Table
+from stoker.inbox.table import InboxTable
 from stoker.model import commands as c
 from stoker.model.options import Options
 from stoker.model.replies import PushedBatch
@@ -43,7 +43,7 @@ class Mortal:
         return pushed
 
 
-class MortalTable(Table):
+class MortalTable(InboxTable):
     def __init__(self, connection: "psycopg.AsyncConnection[Any]", life: Mortal) -> None:
         super().__init__(connection)
         self._life = life

@@ -15,7 +15,7 @@ from django.test.utils import override_settings
 
 from stoker.inbox import schema
 from stoker.inbox.reader import Reader
-from stoker.inbox.table import Table
+from stoker.inbox.table import InboxTable
 from stoker.integrations.django import StokerBackend
 from stoker.integrations.django.backend import client_for, close_clients, options_of
 from stoker.integrations.django.handlers import handlers_of
@@ -275,7 +275,7 @@ def read_inbox(url: str) -> int:
     async def go() -> int:
         async with await schema.connect(url) as connection:
             push = client_for(django_project.URL, "default").broker.execute_async
-            return await Reader(url, push).read_once(Table(connection))
+            return await Reader(url, push).read_once(InboxTable(connection))
 
     return asyncio.run(go())
 

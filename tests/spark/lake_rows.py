@@ -7,7 +7,7 @@ from typing import Any
 import pyarrow as pa
 
 from stoker.spark.lake.layout import Positions, Tables, derived, taken
-from stoker.spark.lake.table import Batch, Change
+from stoker.spark.lake.table import Change, LakeBatch
 from stoker.spark.lake.writing import DataFile, FileWriter
 
 STREAM = "0123abcd-0000-0000-0000-000000000000"
@@ -46,7 +46,7 @@ def events(number: int, at: datetime = NOON, tenant: str = "default") -> pa.Reco
     )
 
 
-def stored(tables: Tables, layer: str, batch: Batch, rows: Iterable[pa.RecordBatch]) -> list[DataFile]:
+def stored(tables: Tables, layer: str, batch: LakeBatch, rows: Iterable[pa.RecordBatch]) -> list[DataFile]:
     tables.table(layer).create(SCHEMA)
     return list(FileWriter(tables.files, layer, batch.label).write(rows))
 
@@ -57,7 +57,7 @@ def span(number: int) -> tuple[Positions, Positions]:
 
 def put(tables: Tables, number: int, at: datetime = NOON, *, stream: str = STREAM, tenant: str = "default") -> bool:
     """Take a batch into bronze. False if it was there."""
-    batch = Batch(stream, number)
+    batch = LakeBatch(stream, number)
     files = stored(tables, "bronze", batch, [events(number, at, tenant)])
     change = Change(files, about={"operation": "batch", "batch": number})
     return tables.table("bronze").commit(change, taken(batch, *span(number), is_empty=False, may_skip=False))
@@ -65,7 +65,7 @@ def put(tables: Tables, number: int, at: datetime = NOON, *, stream: str = STREA
 
 def derive(tables: Tables, number: int, at: datetime = NOON, *, stream: str = STREAM, tenant: str = "default") -> bool:
     """The same events in `jobs`."""
-    batch = Batch(stream, number)
+    batch = LakeBatch(stream, number)
     files = stored(tables, "jobs", batch, [events(number, at, tenant)])
     return tables.table("jobs").commit(Change(files), derived(batch))
 
@@ -76,7 +76,7 @@ def finished(
     """A whole batch."""
     put(tables, number, at, stream=stream, tenant=tenant)
     derive(tables, number, at, stream=stream, tenant=tenant)
-    tables.finish(Batch(stream, number))
+    tables.finish(LakeBatch(stream, number))
 
 
 def count(tables: Tables, layer: str) -> int:

@@ -9,12 +9,12 @@ import sys
 from deltalake import DeltaTable
 
 from stoker.spark.lake.layout import Tables, derived
-from stoker.spark.lake.table import Batch, Change
+from stoker.spark.lake.table import Change, LakeBatch
 from tests.spark.lake_rows import events, stored
 
 
 def main(lake: str, stream: str) -> None:
-    tables, batch = Tables(lake), Batch(stream, 0)
+    tables, batch = Tables(lake), LakeBatch(stream, 0)
     files = stored(tables, "jobs", batch, [events(0)])
     decide, waits = derived(batch), [1]
 

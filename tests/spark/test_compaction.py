@@ -25,7 +25,7 @@ from stoker.client.sync import Client
 from stoker.spark.lake import reading, running, upkeep
 from stoker.spark.lake.compaction import SMALL_BYTES, chosen, compact, compact_layer
 from stoker.spark.lake.layout import Lake
-from stoker.spark.lake.table import Batch, LiveFile
+from stoker.spark.lake.table import LakeBatch, LiveFile
 from tests.spark.conftest import Past
 from tests.spark.lake_rows import NOON, ROWS, STREAM, count, finished, put
 from tests.spark_cluster.plain_lake import all_contents, snapshots
@@ -76,7 +76,7 @@ def test_a_compaction_leaves_a_batch_alone_that_a_table_lacks(spark: SparkSessio
         finished(lake, number)
     put(lake, 2)
     assert [(one.layer, one.files, one.into) for one in compact(lake)] == [("bronze", 2, 1), ("jobs", 2, 1)]
-    assert sum(file.rows for file in lake.files_of(Batch(STREAM, 2))) == ROWS
+    assert sum(file.rows for file in lake.files_of(LakeBatch(STREAM, 2))) == ROWS
     assert count(lake, "bronze") == 3 * ROWS
 
 

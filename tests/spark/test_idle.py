@@ -8,7 +8,7 @@ import stoker
 from stoker.client.sync import Client
 from stoker.spark.lake import running
 from stoker.spark.lake.layout import Lake
-from stoker.spark.lake.table import Batch
+from stoker.spark.lake.table import LakeBatch
 from tests.spark.lake_rows import STREAM, finished
 
 
@@ -35,5 +35,5 @@ def test_a_layer_without_rows_of_a_batch_writes_nothing(spark: SparkSession, tmp
     rows = lake.read("jobs")
     assert rows is not None
     before = files(tmp_path / "lake")
-    assert lake.write("jobs", Batch(STREAM, 1), rows.where("false")) == 0
+    assert lake.write("jobs", LakeBatch(STREAM, 1), rows.where("false")) == 0
     assert files(tmp_path / "lake") == before

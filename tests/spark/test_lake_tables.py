@@ -10,7 +10,7 @@ from deltalake import DeltaTable
 
 from stoker.spark.lake import table, upkeep
 from stoker.spark.lake.layout import LakeElsewhere, Tables, derived
-from stoker.spark.lake.table import Batch, Change, FileMissing, TableChanged, live_files, maintained
+from stoker.spark.lake.table import Change, FileMissing, LakeBatch, TableChanged, live_files, maintained
 from tests.mutants.planting import Edit, planted_here
 from tests.spark.lake_rows import NOON, ROWS, SCHEMA, STREAM, count, derive, events, finished, put, stored
 from tests.spark_cluster.plain_lake import newest, snapshots
@@ -32,7 +32,7 @@ def repeated(tables: Tables) -> int:
 
 def overtaken(tables: Tables) -> int:
     """Another process commits the same batch between the decision and the commit."""
-    batch = Batch(STREAM, 0)
+    batch = LakeBatch(STREAM, 0)
     files = stored(tables, "jobs", batch, [events(0)])
     decide, rivals = derived(batch), [1]
 
@@ -70,7 +70,7 @@ def test_a_check_on_another_handle_is_noticed(tables: Tables):
 
 
 def test_a_file_that_is_not_there_as_it_was_written_is_not_committed(tables: Tables, tmp_path: Path):
-    batch = Batch(STREAM, 0)
+    batch = LakeBatch(STREAM, 0)
     files = stored(tables, "jobs", batch, [events(0)])
     place = tmp_path / "lake" / "jobs" / files[0].path
     place.write_bytes(b"cut off")
@@ -102,10 +102,10 @@ def test_a_batch_counts_when_all_tables_have_it(tables: Tables):
     assert {layer: sum(file.rows for file in view.files) for layer, view in views.items()} == dict.fromkeys(
         ("bronze", "jobs"), ROWS
     )
-    assert tables.unfinished() == [Batch(STREAM[:8], 1)]
-    assert sum(file.rows for file in tables.files_of(Batch(STREAM, 1))) == ROWS
+    assert tables.unfinished() == [LakeBatch(STREAM[:8], 1)]
+    assert sum(file.rows for file in tables.files_of(LakeBatch(STREAM, 1))) == ROWS
     derive(tables, 1)
-    tables.finish(Batch(STREAM, 1))
+    tables.finish(LakeBatch(STREAM, 1))
     assert sum(file.rows for file in tables.view(["jobs"])["jobs"].files) == 2 * ROWS
 
 
@@ -130,7 +130,9 @@ def test_of_two_compactions_at_once_one_commits(tables: Tables):
         finished(tables, number)
     old = tables.view(["bronze"])["bronze"].files
     rows = [events(number) for number in range(3)]
-    changes = [Change(stored(tables, "bronze", Batch("merged", 0), rows), old, changes_data=False) for _ in range(2)]
+    changes = [
+        Change(stored(tables, "bronze", LakeBatch("merged", 0), rows), old, changes_data=False) for _ in range(2)
+    ]
     claim = maintained({file.path for file in old})
     assert tables.table("bronze").commit(changes[0], claim)
     with pytest.raises(TableChanged, match="nothing was changed"):
@@ -144,7 +146,7 @@ def test_a_compaction_that_is_overtaken_decides_again(tables: Tables):
         finished(tables, number)
     old = tables.view(["bronze"])["bronze"].files
     one, other = (
-        Change(stored(tables, "bronze", Batch("merged", 0), [events(0), events(1)]), old, changes_data=False)
+        Change(stored(tables, "bronze", LakeBatch("merged", 0), [events(0), events(1)]), old, changes_data=False)
         for _ in range(2)
     )
     decide, rivals = maintained({file.path for file in old}), [other]
@@ -190,7 +192,7 @@ def test_whole_days_expire_without_a_file_being_read_or_deleted(tables: Tables, 
         ("jobs", ["2026-11-18", "2026-11-19"], 2 * ROWS),
     ]
     assert days_of(tables, "jobs") == ["2026-11-20", "2026-11-21"]
-    assert sum(file.rows for file in tables.files_of(Batch(STREAM, 4))) == ROWS
+    assert sum(file.rows for file in tables.files_of(LakeBatch(STREAM, 4))) == ROWS
     assert {path: path.stat().st_mtime_ns for path in (tmp_path / "lake").rglob("*.parquet")} == there
     assert upkeep.expire(tables, timedelta(days=2), now=now) == []
     assert [one.layer for one in upkeep.expire(tables, timedelta(days=1), ["jobs"], now)] == ["jobs"]
@@ -199,7 +201,7 @@ def test_whole_days_expire_without_a_file_being_read_or_deleted(tables: Tables, 
 def test_vacuum_deletes_what_was_replaced_or_never_committed_long_ago(tables: Tables, tmp_path: Path):
     finished(tables, 0)
     finished(tables, 1, NOON + timedelta(days=1))
-    lost = [stored(tables, "bronze", Batch(STREAM, 9), [events(9)])[0].path for _ in range(2)]
+    lost = [stored(tables, "bronze", LakeBatch(STREAM, 9), [events(9)])[0].path for _ in range(2)]
     long_ago = time.time() - 25 * 3600
     os.utime(tmp_path / "lake" / "bronze" / lost[0], (long_ago, long_ago))
     upkeep.expire(tables, timedelta(0), ["bronze"], NOON + timedelta(days=1))
@@ -240,7 +242,7 @@ def test_every_version_within_retention_has_whole_batches(tables: Tables, tmp_pa
         finished(tables, number, NOON + timedelta(days=number // 3))
         if number == 1:
             old = tables.view(["bronze"])["bronze"].files
-            merged = stored(tables, "bronze", Batch("merged", 0), [events(0), events(1)])
+            merged = stored(tables, "bronze", LakeBatch("merged", 0), [events(0), events(1)])
             change = Change(merged, old, changes_data=False)
             assert tables.table("bronze").commit(change, maintained({file.path for file in old}))
         if number == 3:
@@ -279,5 +281,5 @@ def test_the_log_of_a_table_keeps_two_days_and_forgets_no_position(
 def test_rows_go_to_the_date_of_their_events(tables: Tables):
     midnight = datetime(2026, 11, 19, tzinfo=UTC)
     rows = [events(1, midnight - timedelta(minutes=4)), events(2, midnight - timedelta(days=21_000))]
-    files = stored(tables, "bronze", Batch(STREAM, 0), rows)
+    files = stored(tables, "bronze", LakeBatch(STREAM, 0), rows)
     assert {file.date: file.rows for file in files} == {"2026-11-18": 4, "2026-11-19": 6, "1969-05-22": ROWS}

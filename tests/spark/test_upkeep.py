@@ -13,7 +13,7 @@ from pyspark.sql import SparkSession
 from stoker.cli.main import stoker
 from stoker.spark.lake.forgetting import BatchUnderWay, forget
 from stoker.spark.lake.layout import LAYERS, Lake
-from stoker.spark.lake.table import Batch
+from stoker.spark.lake.table import LakeBatch
 from tests.spark.conftest import Past
 from tests.spark.lake_rows import NOON, ROWS, STREAM, derive, finished, put
 from tests.spark.test_lake import undo
@@ -72,7 +72,7 @@ def test_a_tenant_is_forgotten_by_the_next_run_after_one_that_died(
     for number, tenant in enumerate(("default", "acme")):
         put(lake, number, tenant=tenant)
         derive(lake, number, tenant=tenant)
-        lake.finish(Batch(STREAM, number))
+        lake.finish(LakeBatch(STREAM, number))
     commit = DeltaTable.create_write_transaction
     for number, does_commit in enumerate((False, True, False, True)):
 

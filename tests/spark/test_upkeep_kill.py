@@ -14,7 +14,7 @@ import pytest
 
 from stoker.spark.lake import table
 from stoker.spark.lake.layout import Tables
-from stoker.spark.lake.table import Batch
+from stoker.spark.lake.table import LakeBatch
 from tests.mutants.planting import Edit, planted_in_children
 from tests.soaking import SOAKS
 from tests.spark.killing import DAYS, FORGOTTEN, KEPT, WORK, killed_at, traced_to
@@ -39,7 +39,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Path:
         patch.setitem(table.SETTINGS, "delta.checkpointInterval", "3")
         for number in range(DAYS):
             finished(tables, number, NOON + timedelta(days=number), tenant=f"default,{FORGOTTEN}")
-    stored(tables, "jobs", Batch(STREAM, 99), [events(99)])
+    stored(tables, "jobs", LakeBatch(STREAM, 99), [events(99)])
     assert all(any((place / layer / "_delta_log").glob("*.checkpoint.parquet")) for layer in LAYERS)
     assert len(with_forgotten(place)) == DAYS * len(LAYERS)
     return place

@@ -18,7 +18,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition, Write
 import stoker.spark
 from stoker.spark.lake import running
 from stoker.spark.lake.layout import Lake
-from stoker.spark.lake.table import Batch
+from stoker.spark.lake.table import LakeBatch
 from stoker.spark.options import read_options
 from stoker.spark.sink import BatchWriter, StreamWriter, write_options
 from stoker.spark.source import StokerSource
@@ -123,7 +123,7 @@ class HeldLake(Lake):
         super().__init__(spark, path)
         self._points = points
 
-    def write(self, layer: str, batch: Batch, rows: DataFrame, files: int = 1) -> int:
+    def write(self, layer: str, batch: LakeBatch, rows: DataFrame, files: int = 1) -> int:
         if layer == "minutes":
             self._points.hold("layer")
         return super().write(layer, batch, rows, files)

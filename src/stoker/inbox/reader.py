@@ -21,7 +21,7 @@ import psycopg
 from stoker.inbox.checking import InboxRow, problem_of
 from stoker.inbox.position import FULL_LOOK_S, Position
 from stoker.inbox.schema import connect, friendly
-from stoker.inbox.table import RESEND_S, ROWS_MAX, InboxSending, InboxStatus, Place, Table
+from stoker.inbox.table import RESEND_S, ROWS_MAX, InboxSending, InboxStatus, InboxTable, Place
 from stoker.model import commands as c
 from stoker.model import errors
 from stoker.model.options import DAY_MS
@@ -102,7 +102,7 @@ class Reader:
             try:
                 async with await connect(self._url) as connection:
                     log.info("reading the inbox")
-                    await self._read(Table(connection))
+                    await self._read(InboxTable(connection))
             except (psycopg.Error, OSError) as error:
                 said = friendly(error) if isinstance(error, psycopg.Error) else error
                 log.warning("the inbox cannot be read, trying again: %s", said)
@@ -113,7 +113,7 @@ class Reader:
             self.status = None
             await self._pause()
 
-    async def _read(self, table: Table) -> None:
+    async def _read(self, table: InboxTable) -> None:
         self._full_at = 0.0
         while not self._stopping.is_set():
             began = self._clock()
@@ -141,7 +141,7 @@ class Reader:
 
     # --- one round ---------------------------------------------------------------------------------
 
-    async def read_once(self, table: Table) -> int:
+    async def read_once(self, table: InboxTable) -> int:
         """Push what is there, one batch at most, and what others left behind. Returns how many rows there were."""
         now = self._clock()
         if now >= self._upkeep_at:
@@ -169,7 +169,7 @@ class Reader:
         await self._send_all(table, sendings, taken)
         return len(bad) + sum(len(sending.rows) for sending in sendings)
 
-    async def _look_after(self, table: Table, now: float) -> None:
+    async def _look_after(self, table: InboxTable, now: float) -> None:
         """Send what other readers left behind, and count."""
         self._held = {place: until for place, until in self._held.items() if until > now}
         self.status = await table.status()
@@ -191,7 +191,7 @@ class Reader:
                 named.append(row)
         return named, bad
 
-    async def _send_all(self, table: Table, sendings: list[InboxSending], taken: float) -> None:
+    async def _send_all(self, table: InboxTable, sendings: list[InboxSending], taken: float) -> None:
         """Send the queues' rows one after another. After trouble, rows that were not sent lose their name."""
         left = list(sendings)
         try:
@@ -204,7 +204,7 @@ class Reader:
                     await table.release(sending)
             raise
 
-    async def _send(self, table: Table, sending: InboxSending, taken: float) -> None:
+    async def _send(self, table: InboxTable, sending: InboxSending, taken: float) -> None:
         if not sending.is_first:
             problem = self._resend_problem(sending)
             if problem is not None:
@@ -231,7 +231,7 @@ class Reader:
 
     # --- outcomes ------------------------------------------------------------------------------------
 
-    async def _pushed(self, table: Table, sending: InboxSending, reply: PushedBatch) -> None:
+    async def _pushed(self, table: InboxTable, sending: InboxSending, reply: PushedBatch) -> None:
         if len(reply.ids) != len(sending.rows):
             await self._set_aside(
                 table, sending, f"the batch was pushed with {len(reply.ids)} rows, and now has {len(sending.rows)}"
@@ -256,7 +256,7 @@ class Reader:
             self._allow(sending.place, len(sending.rows) + max(1, len(sending.rows) // 10))
             self._full_at = 0.0
 
-    async def _not_pushed(self, table: Table, sending: InboxSending, error: errors.StokerError) -> None:
+    async def _not_pushed(self, table: InboxTable, sending: InboxSending, error: errors.StokerError) -> None:
         """The whole batch was refused, or its outcome is not known."""
         said = f"{error.code}: {error.message}"
         if isinstance(error, errors.Unknown):
@@ -287,7 +287,7 @@ class Reader:
         if rows >= ROWS_MAX:
             del self._allowed[place]
 
-    async def _set_aside(self, table: Table, sending: InboxSending, problem: str) -> None:
+    async def _set_aside(self, table: InboxTable, sending: InboxSending, problem: str) -> None:
         """Leave rows to people: pushing them could be a second time, and dropping them a loss."""
         await table.settle(sending, dict.fromkeys(sending.ids, text_of(f"unknown: {problem}; look for the job first")))
         self.totals.set_aside += len(sending.rows)

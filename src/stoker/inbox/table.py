@@ -147,7 +147,7 @@ def by_place(rows: Sequence[InboxRow]) -> Iterator[tuple[Place, list[InboxRow]]]
     yield from found.items()
 
 
-class Table:
+class InboxTable:
     """The inbox, over one connection."""
 
     def __init__(self, connection: "psycopg.AsyncConnection[Any]") -> None:

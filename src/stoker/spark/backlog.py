@@ -104,7 +104,7 @@ class CountedPart:
         self.amount = self.amount.plus(more)
 
 
-class Backlog:
+class LogBacklog:
     """The counted part of the logs ahead of one stream."""
 
     def __init__(self, options: ReadOptions) -> None:

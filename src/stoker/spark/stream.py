@@ -19,7 +19,7 @@ from pyspark.sql.streaming.datasource import (
 )
 
 from stoker.client.sync import Client
-from stoker.spark.backlog import Backlog, Limit
+from stoker.spark.backlog import Limit, LogBacklog
 from stoker.spark.logs import Reach, connected, reaches_for, readable_start, resolved
 from stoker.spark.options import STARTING, Offsets, ReadOptions
 from stoker.spark.stretches import LogReader, stretches
@@ -37,7 +37,7 @@ class StreamReader(LogReader, DataSourceStreamReader, SupportsTriggerAvailableNo
         """Where to stop, with `availableNow`."""
         self._known: dict[int, Reach] | None = None
         """How far the logs reached when the next batch was planned."""
-        self._backlog = Backlog(options)
+        self._backlog = LogBacklog(options)
         self._batch_at = time.monotonic()
         """When the last batch was planned."""
 

@@ -20,7 +20,7 @@ from stoker.model.errors import InvalidRequest
 from stoker.spark.lake.compaction import MERGED
 from stoker.spark.lake.files import Files
 from stoker.spark.lake.layout import CHECKPOINT, LAYERS, OLD_HEAD, SOURCE, VERSION, NoLake, last_of, shard_app
-from stoker.spark.lake.table import PREFIX, Batch, Change, Claim, Table
+from stoker.spark.lake.table import PREFIX, Change, Claim, LakeBatch, Table
 from stoker.spark.lake.writing import FileWriter
 
 WORK = "_converted"
@@ -141,7 +141,7 @@ def convert_directory(old: OldLayout, work: Files, table: Table, directory: OldD
     table.create(json.loads(Schema.from_arrow(found.schema).to_json()))
     if last_of(table.open(), APP) < number:
         is_open = old.stream is not None and directory.last is not None and directory.last > old.committed
-        label = Batch(old.stream, directory.last).label if is_open else MERGED  # type: ignore[arg-type]
+        label = LakeBatch(old.stream, directory.last).label if is_open else MERGED  # type: ignore[arg-type]
         files = list(FileWriter(work, table.name, label).write(found.to_batches()))
         about: dict[str, Any] = {"operation": "convert", "directory": directory.path.name}
         table.commit(Change(files, about=about), next_of({APP: number}))
@@ -152,7 +152,7 @@ def adopt(old: OldLayout, table: Table, last: int) -> None:
     """Let the table know how far the stream is, as if the stream had made it."""
     transactions: dict[str, int] = {f"{APP}/end": 1}
     if old.stream is not None and last >= 0:
-        batch = Batch(old.stream, last)
+        batch = LakeBatch(old.stream, last)
         transactions[batch.app] = last
         if table.name == "bronze":
             transactions[batch.whole] = min(last, old.committed)

@@ -48,7 +48,7 @@ class Exported:
     rows: int
 
 
-class Step(NamedTuple):
+class VersionChange(NamedTuple):
     """A version as a change of rows: dates whose rows are replaced, and files whose rows come."""
 
     dates: Sequence[str]
@@ -131,18 +131,18 @@ def made_table(tables: Tables, layer: str, catalog: Any, name: str, version: int
     return catalog.load_table(name)
 
 
-def next_step(tables: Tables, layer: str, last: int, newest: int) -> tuple[int, Step]:
+def next_step(tables: Tables, layer: str, last: int, newest: int) -> tuple[int, VersionChange]:
     """The next version that changes rows, or else the newest. The first export is one copy of the whole table."""
     if last < 0:
-        return newest, Step((), [file.path for file in live_files(tables.table(layer).open(newest))])
+        return newest, VersionChange((), [file.path for file in live_files(tables.table(layer).open(newest))])
     for version in range(last + 1, newest + 1):
         step = step_of(tables, layer, version)
         if step.files or step.dates:
             return version, step
-    return newest, Step((), ())
+    return newest, VersionChange((), ())
 
 
-def step_of(tables: Tables, layer: str, version: int) -> Step:
+def step_of(tables: Tables, layer: str, version: int) -> VersionChange:
     """What a version changes. Compactions change no rows; where rows go, all rows of those dates are copied again."""
     name = f"{layer}/_delta_log/{version:020d}.json"
     if not tables.files.exists(name):
@@ -154,17 +154,17 @@ def step_of(tables: Tables, layer: str, version: int) -> Step:
     added = [one["add"] for one in actions if "add" in one and one["add"]["dataChange"]]
     removed = [one["remove"] for one in actions if "remove" in one and one["remove"]["dataChange"]]
     if not removed:
-        return Step((), [one["path"] for one in added])
+        return VersionChange((), [one["path"] for one in added])
     dates = {date_of(one) for one in [*added, *removed]}
     files = live_files(tables.table(layer).open(version))
-    return Step(sorted(dates), [file.path for file in files if file.date in dates])
+    return VersionChange(sorted(dates), [file.path for file in files if file.date in dates])
 
 
 def date_of(action: Mapping[str, Any]) -> str:
     return str(action["partitionValues"][DATE])
 
 
-def copy_version(tables: Tables, layer: str, copy: Any, version: int, step: Step) -> int:
+def copy_version(tables: Tables, layer: str, copy: Any, version: int, step: VersionChange) -> int:
     """Make one commit of a version: its rows, and its number. Returns the rows that came.
 
     Even a version without rows appends: only then the catalogue refuses a commit that another export has overtaken.

@@ -19,7 +19,7 @@ from pyspark.sql.types import StructType
 
 from stoker.model.errors import InvalidRequest, NewerFormat, StokerError
 from stoker.spark.lake.files import Files
-from stoker.spark.lake.table import PREFIX, Batch, Change, Claim, LiveFile, Table, live_files
+from stoker.spark.lake.table import PREFIX, Change, Claim, LakeBatch, LiveFile, Table, live_files
 from stoker.spark.lake.writing import MOMENTS, RESULT, DataFile, FileWriter, as_batch, read_rows
 
 VERSION = 2
@@ -116,10 +116,10 @@ class Tables:
         """The checkpoint of the stream that fills the lake."""
         return checkpoint_of(self.files.root, self._checkpoint)
 
-    def batch(self, number: int) -> Batch:
+    def batch(self, number: int) -> LakeBatch:
         """The batch of this number of the stream that the checkpoint is about."""
         stream = self.checkpoint
-        return Batch(told_in(stream, "metadata", id=str)["id"] if stream.exists("metadata") else BY_HAND, number)
+        return LakeBatch(told_in(stream, "metadata", id=str)["id"] if stream.exists("metadata") else BY_HAND, number)
 
     # --- what counts ------------------------------------------------------------------------------
 
@@ -157,24 +157,24 @@ class Tables:
             found[len(found)] = last
         return found
 
-    def has(self, layer: str, batch: Batch) -> bool:
+    def has(self, layer: str, batch: LakeBatch) -> bool:
         """Whether a layer has a batch."""
         handle = self._opened(layer)
         return handle is not None and last_of(handle, batch.app) >= batch.number
 
-    def files_of(self, batch: Batch) -> list[LiveFile]:
+    def files_of(self, batch: LakeBatch) -> list[LiveFile]:
         """The files of a batch in bronze. Maintenance leaves them alone until the batch is whole."""
         files = live_files(self.table("bronze").open())
         return [file for file in files if file.path.rpartition("/")[2].startswith(f"{batch.label}-")]
 
-    def unfinished(self) -> list[Batch]:
+    def unfinished(self) -> list[LakeBatch]:
         """Batches that bronze has and some other table may lack."""
         handle = self.table("bronze").open()
         files = live_files(handle)
         marks = whole_batches(handle, files, {})
         return sorted({file.batch for file in files if file.batch is not None and not is_whole(file, marks)})
 
-    def finish(self, batch: Batch) -> None:
+    def finish(self, batch: LakeBatch) -> None:
         """Mark a batch that all tables have."""
 
         def claim(handle: DeltaTable) -> dict[str, int] | None:
@@ -210,7 +210,7 @@ def whole_batches(bronze: DeltaTable, files: Iterable[LiveFile], known: Mapping[
 
 
 def mark_of(bronze: DeltaTable, stream: str) -> int:
-    return last_of(bronze, Batch(stream, 0).whole)
+    return last_of(bronze, LakeBatch(stream, 0).whole)
 
 
 def is_whole(file: LiveFile, marks: Mapping[str, int]) -> bool:
@@ -229,7 +229,7 @@ def shard_app(shard: int) -> str:
 
 
 def taken(
-    batch: Batch,
+    batch: LakeBatch,
     begin: Positions,
     end: Positions,
     *,
@@ -260,7 +260,7 @@ def taken(
     return claim
 
 
-def derived(batch: Batch) -> Claim:
+def derived(batch: LakeBatch) -> Claim:
     """The claim of a batch in another table."""
 
     def claim(handle: DeltaTable) -> dict[str, int] | None:
@@ -341,7 +341,7 @@ class Lake(Tables):
         spread = names.repartition(min(len(paths), self.spark.sparkContext.defaultParallelism))
         return spread.mapInArrow(file_reader(self.files, layer, schema), schema)
 
-    def write(self, layer: str, batch: Batch, rows: DataFrame, files: int = 1) -> int:
+    def write(self, layer: str, batch: LakeBatch, rows: DataFrame, files: int = 1) -> int:
         """Make a batch of a layer visible as a whole, and return its rows. An existing one stays as it is."""
         table = self.table(layer)
         table.create(rows.schema.jsonValue())

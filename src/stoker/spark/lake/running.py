@@ -23,7 +23,7 @@ from pyspark.sql.types import StructType
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.spark.lake import gold, quarantine, silver
 from stoker.spark.lake.layout import SOURCE, VERSION, Lake, taken
-from stoker.spark.lake.table import Batch, Change
+from stoker.spark.lake.table import Change, LakeBatch
 from stoker.spark.lake.writing import DataFile, FileWriter
 from stoker.spark.options import read_options
 from stoker.spark.source import StokerSource
@@ -74,14 +74,14 @@ class Filled:
     """Payloads that could not be decoded, if a schema was given."""
 
 
-class Span(NamedTuple):
+class LogSpan(NamedTuple):
     """The part of the logs that a batch covers: the last record before it, and its own last one, in each shard."""
 
     begin: dict[int, int]
     end: dict[int, int]
 
 
-def fill(lake: Lake, events: DataFrame, batch: Batch, files: int = 1) -> None:
+def fill(lake: Lake, events: DataFrame, batch: LakeBatch, files: int = 1) -> None:
     """Write one batch of events to all layers."""
     lake.write("bronze", batch, events, files)
     derive(lake, batch, files)
@@ -98,15 +98,15 @@ class Intake:
     may_skip: bool
     """Whether events that the queue has dropped may be missing."""
 
-    def span_of(self, number: int) -> Span:
+    def span_of(self, number: int) -> LogSpan:
         """What a batch covers, as the checkpoint says; the beginning of the first one is only known to the source."""
 
         def ends(number: int) -> dict[int, int]:
             return read_back(self.lake.checkpoint.read_text(f"offsets/{number}").splitlines()[-1])
 
-        return Span(ends(number - 1) if number else read_back(self.source.initialOffset()), ends(number))
+        return LogSpan(ends(number - 1) if number else read_back(self.source.initialOffset()), ends(number))
 
-    def take(self, batch: Batch, span: Span) -> int:
+    def take(self, batch: LakeBatch, span: LogSpan) -> int:
         """Write the events of a batch to bronze. Returns how many there are."""
         table = self.lake.table("bronze")
         if self.lake.has("bronze", batch):
@@ -123,7 +123,7 @@ class Intake:
         table.commit(Change(files, about=about), claim)
         return rows
 
-    def _stored(self, batch: Batch, span: Span) -> list[DataFile]:
+    def _stored(self, batch: LakeBatch, span: LogSpan) -> list[DataFile]:
         """Write the events to files that do not count yet. The paths are those of the attempts that Spark counts."""
         pieces = list(self.source.partitions(written(span.begin), written(span.end)))
         if not pieces:
@@ -138,7 +138,7 @@ class Intake:
         return self.lake.spark.sparkContext.parallelize(pieces, tasks).mapPartitions(step).collect()
 
 
-def derive(lake: Lake, batch: Batch, files: int) -> int:
+def derive(lake: Lake, batch: LakeBatch, files: int) -> int:
     """Write the other layers of a batch, from its files in bronze, and mark it as whole. Returns corrupt payloads.
 
     They are made at the same time, because most are too small to keep all cores busy. Each reads only its columns from

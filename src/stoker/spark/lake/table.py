@@ -37,7 +37,7 @@ SETTINGS = {
 NAME = re.compile(r"(?:.*/)?([0-9a-f]{8})-(\d{10})-[0-9a-f]{32}\.parquet")
 
 
-class Batch(NamedTuple):
+class LakeBatch(NamedTuple):
     """A batch of the stream that fills a lake. The id of the stream is that of its checkpoint."""
 
     stream: str
@@ -59,10 +59,10 @@ class Batch(NamedTuple):
         return f"{self.stream[:8]}-{self.number:010d}"
 
 
-def batch_of(path: str) -> Batch | None:
+def batch_of(path: str) -> LakeBatch | None:
     """The batch whose file it is; None for what maintenance has written."""
     found = NAME.fullmatch(path)
-    return Batch(found[1], int(found[2])) if found else None
+    return LakeBatch(found[1], int(found[2])) if found else None
 
 
 class LiveFile(NamedTuple):
@@ -76,7 +76,7 @@ class LiveFile(NamedTuple):
     high: Mapping[str, Any]
 
     @property
-    def batch(self) -> Batch | None:
+    def batch(self) -> LakeBatch | None:
         return batch_of(self.path)
 
     def may_have(self, name: str, least: Any = None, most: Any = None) -> bool:
