@@ -214,10 +214,13 @@ def test_a_caller_that_leaves_while_its_job_is_read_returns_it(cluster: str, reo
     seat.close()
 
 
-def test_a_close_returns_jobs_that_are_being_read(cluster: str, reopened: Callable[[Seat], Seat]):
+def test_a_close_returns_jobs_that_are_being_read(
+    cluster: str, reopened: Callable[[Seat], Seat], monkeypatch: pytest.MonkeyPatch
+):
     seat = Seat(cluster)
     job = old_job(seat)
     seat = reopened(seat)
+    monkeypatch.setattr("stoker.journal.postgres.journal.READ_S", 1.0)  # a close waits for it
 
     async def run() -> object:
         pulling = asyncio.create_task(AsyncClient(seat.broker).pull("old"))

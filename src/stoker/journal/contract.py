@@ -119,7 +119,7 @@ class Journal(Protocol):
         """Have the payloads of these records, each a shard and a sequence number, in memory for a moment.
 
         Called where it may wait, before `payloads` is called for each. A journal that reads one as quickly as many
-        does nothing.
+        does nothing. Raises `Unavailable` if none can be read now.
         """
         ...
 

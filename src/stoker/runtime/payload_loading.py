@@ -1,7 +1,7 @@
 """Loads payloads from the journal into replies that leave the runtime."""
 
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
 
 import msgspec
 
@@ -16,7 +16,32 @@ from stoker.records.stored import Stored, StoredRun
 from stoker.runtime.process_requests import Looked, TakenJobs
 
 
-def filled(journal: Journal, reply: Any, unread: dict[int, Exception]) -> Any:
+class Payloads(Protocol):
+    """Where payloads are read: a journal."""
+
+    def payloads(self, shard: int, sequence: int) -> Sequence[bytes]: ...
+
+
+class NoPayloads:
+    """Where nothing can be read now."""
+
+    def __init__(self, why: Unavailable) -> None:
+        self._why = why
+
+    def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
+        raise self._why
+
+
+def read_and_filled(journal: Journal, reply: Any, unread: dict[int, Exception]) -> Any:
+    """`filled`, where it may wait: what has to be read is read together, or none of it if the journal is away."""
+    try:
+        journal.read_together(stored_in(reply))
+    except Unavailable as error:
+        return filled(NoPayloads(error), reply, unread)
+    return filled(journal, reply, unread)
+
+
+def filled(journal: Payloads, reply: Any, unread: dict[int, Exception]) -> Any:
     """The reply with every payload in it. Deliveries whose payloads cannot be read are left out and told in `unread`.
 
     One damaged record must not keep a pull from the sound jobs that it took along with it.
@@ -76,7 +101,7 @@ def is_stored(payloads: Any) -> bool:
     return type(payloads) is StoredRun or (len(payloads) == 1 and type(payloads[0]) is Stored)
 
 
-def _filled_run(journal: Journal, run: r.Run, unread: dict[int, Exception]) -> r.Run | None:
+def _filled_run(journal: Payloads, run: r.Run, unread: dict[int, Exception]) -> r.Run | None:
     payloads: Any = run.payloads
     if not is_stored(payloads):
         return run
@@ -92,7 +117,7 @@ def _filled_run(journal: Journal, run: r.Run, unread: dict[int, Exception]) -> r
     return msgspec.structs.replace(run, payloads=found)
 
 
-def _filled_view(journal: Journal, view: r.JobView) -> r.JobView:
+def _filled_view(journal: Payloads, view: r.JobView) -> r.JobView:
     payload: Any = view.payload
     if type(payload) is Stored:
         try:
@@ -105,14 +130,14 @@ def _filled_view(journal: Journal, view: r.JobView) -> r.JobView:
     return _filled_result(journal, view)  # type: ignore[no-any-return]
 
 
-def _filled_result(journal: Journal, told: Any) -> Any:
+def _filled_result(journal: Payloads, told: Any) -> Any:
     """Anything that tells what a job returned."""
     if type(told.result) is not Stored:
         return told
     return msgspec.structs.replace(told, result=_found(journal, told.id, told.result))
 
 
-def _found(journal: Journal, job_id: int, stored: Stored) -> bytes:
+def _found(journal: Payloads, job_id: int, stored: Stored) -> bytes:
     return journal.payloads(shard_of(job_id), stored.sequence)[stored.place]
 
 

@@ -39,7 +39,7 @@ from stoker.runtime.homes import Homes
 from stoker.runtime.levels import TAKES_LEVEL, Levels, asked_by, strongest
 from stoker.runtime.loading import READ_MS_MAX, TRIES, Load
 from stoker.runtime.memory import Memory, note_places
-from stoker.runtime.payload_loading import delivery_in, filled, is_passing, look_ahead, stored_in
+from stoker.runtime.payload_loading import delivery_in, filled, is_passing, look_ahead, read_and_filled
 from stoker.runtime.readers import Readers, or_error
 from stoker.runtime.room import BRINGS_DATA, Room
 from stoker.runtime.shards import Shards
@@ -498,8 +498,7 @@ class Runtime:
 
         def read() -> tuple[Any, dict[int, Exception]]:
             unread: dict[int, Exception] = {}
-            self.journal.read_together(stored_in(reply))
-            return filled(self.journal, reply, unread), unread
+            return read_and_filled(self.journal, reply, unread), unread
 
         def finish(found: Any, now: int) -> None:
             self._unread.pop(parked, None)

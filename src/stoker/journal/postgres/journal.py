@@ -26,7 +26,7 @@ from stoker.journal.read_ahead import ReadAhead
 from stoker.journal.room_watch import RoomWatch
 from stoker.journal.sqlite import JournalSettings
 from stoker.journal.tickets import Tickets
-from stoker.model.errors import Damaged, StokerError, Unavailable
+from stoker.model.errors import Damaged, Unavailable
 from stoker.model.replies import Level
 from stoker.records.codec import LogRow, encode_row
 from stoker.records.records import Record
@@ -209,7 +209,7 @@ class PostgresJournal(RoomWatch):
                 self._read_rows(table, shard, ordered[at : at + ROWS_TOGETHER])
 
     def _read_rows(self, table: LogTable, shard: int, sequences: list[int]) -> None:
-        with suppress(StokerError):  # each is read alone afterwards, and says what is wrong with it
+        with suppress(Damaged):  # each is read alone afterwards, and only the damaged one is refused
             for row in table.rows_with(shard, sequences):
                 for sequence in sequences:
                     if row.first <= sequence < row.first + len(row):
