@@ -35,6 +35,8 @@ from tests.soaking import SOAKS
 
 MANNER = Manner(leases_ms=(200, 500), waits_ms=(0, 0, 30), fsyncs=0.2, kept=1_000_000)
 BEYOND_LEASES_S = 0.7
+LAST_LEASE_MS = 60_000
+"""Of the client that works off what is left, a thousand jobs at a time: it must not lose them on the way."""
 PATIENCE_S = 60.0
 PATIENT = "?retry_s=60&timeout_s=20"
 
@@ -457,7 +459,7 @@ class Scene:
             ask(c.Push(name, b"last/%d;" % number, Options(keep_completed_count=MANNER.kept)))
 
         def is_done() -> bool:
-            delivery = ask(c.Pull(QUEUES, 1_000, wait_ms=100, worker="last"))
+            delivery = ask(c.Pull(QUEUES, 1_000, wait_ms=100, worker="last", lease_ms=LAST_LEASE_MS))
             if delivery.runs:
                 ask(c.Ack(delivery.ids, delivery.token))
                 return False

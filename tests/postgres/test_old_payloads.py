@@ -176,6 +176,27 @@ def test_a_job_whose_payload_cannot_be_read_in_time_goes_back_as_if_never_pulled
     seat.close()
 
 
+def test_a_job_whose_lease_ends_while_it_is_read_is_not_given_out(cluster: str, reopened: Callable[[Seat], Seat]):
+    """Its worker could not settle it: it was given out and lost again and again while reads took longer than leases."""
+    seat = Seat(cluster)
+    old_job(seat)
+    seat = reopened(seat)
+
+    async def run(go_on: Callable[[], None]) -> Any:
+        client = AsyncClient(seat.broker)
+        pulling = asyncio.create_task(client.pull("old", 2, lease_ms=50))
+        await until_reading(seat)
+        await asyncio.to_thread(until, lambda: not seat.client.get_counts("old").active)
+        go_on()
+        return await asyncio.wait_for(pulling, PATIENCE_S)
+
+    with hanging_reads(seat) as go_on:
+        assert list(asyncio.run(run(go_on)).ids) == []
+    again = seat.client.pull("old", 2, wait_ms=60_000)
+    assert {(found.attempt, found.payload) for found in again} == {(2, OLD)}
+    seat.close()
+
+
 def test_a_pull_that_waited_gets_a_job_whose_payload_had_to_be_read(cluster: str, reopened: Callable[[Seat], Seat]):
     seat = Seat(cluster)
     old_job(seat)

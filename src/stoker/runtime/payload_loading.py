@@ -1,6 +1,6 @@
 """Loads payloads from the journal into replies that leave the runtime."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Sequence, Set
 from typing import Any, Protocol
 
 import msgspec
@@ -66,6 +66,23 @@ def filled(journal: Payloads, reply: Any, unread: dict[int, Exception]) -> Any:
     elif kind is Looked and reply.claimed is not None:
         return msgspec.structs.replace(reply, claimed=filled(journal, reply.claimed, unread))
     return reply
+
+
+def without(reply: Any, lost: Set[int]) -> Any:
+    """A reply without some of the jobs that it gives out."""
+    delivery = delivery_in(reply)
+    if not lost or delivery is None:
+        return reply
+    runs = [run if lost.isdisjoint(run.ids) else _run_without(run, lost) for run in delivery.runs]
+    kept = msgspec.structs.replace(delivery, runs=[run for run in runs if run.ids])
+    if type(reply) is TakenJobs:
+        return msgspec.structs.replace(reply, delivery=kept)
+    return msgspec.structs.replace(reply, claimed=kept) if type(reply) is Looked else kept
+
+
+def _run_without(run: r.Run, lost: Set[int]) -> r.Run:
+    pairs = [(job_id, payload) for job_id, payload in zip(run.ids, run.payloads, strict=True) if job_id not in lost]
+    return msgspec.structs.replace(run, ids=[job_id for job_id, _ in pairs], payloads=[payload for _, payload in pairs])
 
 
 def stored_in(reply: Any) -> Iterator[tuple[int, int]]:

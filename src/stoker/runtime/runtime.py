@@ -39,7 +39,7 @@ from stoker.runtime.homes import Homes
 from stoker.runtime.levels import TAKES_LEVEL, Levels, asked_by, strongest
 from stoker.runtime.loading import READ_MS_MAX, TRIES, Load
 from stoker.runtime.memory import Memory, note_places
-from stoker.runtime.payload_loading import delivery_in, filled, is_passing, look_ahead, read_and_filled
+from stoker.runtime.payload_loading import delivery_in, filled, is_passing, look_ahead, read_and_filled, without
 from stoker.runtime.readers import Readers, or_error
 from stoker.runtime.room import BRINGS_DATA, Room
 from stoker.runtime.shards import Shards
@@ -506,18 +506,21 @@ class Runtime:
             if delivery is not None:
                 if isinstance(whole, Exception):
                     unread = dict.fromkeys(delivery.ids, whole)
-                self._put_aside(self._held(parked.tenant, delivery, unread))
+                for shard in self.shards:
+                    shard.advance(now)
+                held = self._held(parked.tenant, delivery)
+                self._put_aside({job_id: why for job_id, why in unread.items() if job_id in held})
+                whole = without(whole, {job_id for job_id in delivery.ids if job_id not in held})
             self._finish(parked, whole)
 
         self._load(Load(parked, read, finish))
 
-    def _held(self, tenant: str, delivery: r.Delivery, unread: Mapping[int, Exception]) -> dict[int, Exception]:
+    def _held(self, tenant: str, delivery: r.Delivery) -> set[int]:
         """Those of the jobs that this delivery still holds: time has passed, and a lease may have ended."""
-        held: dict[int, Exception] = {}
+        held: set[int] = set()
         for shard in self.shards:
-            own = [job_id for job_id in unread if shard_of(job_id) == shard.number]
-            refused = held_deliveries(shard, tenant, own, delivery.token)[1]
-            held |= {job_id: unread[job_id] for job_id in own if job_id not in refused}
+            own = [job_id for job_id in delivery.ids if shard_of(job_id) == shard.number]
+            held.update(set(own).difference(held_deliveries(shard, tenant, own, delivery.token)[1]))
         return held
 
     def _once_more(self, tenant: str, command: c.Command[Any], missed: NotAtHand, before: Load | None = None) -> Parked:
@@ -570,7 +573,7 @@ class Runtime:
         unread, self._unread = self._unread, {}
         why = errors.Unavailable("closed")
         for parked, delivery in unread.items():
-            self._put_aside(self._held(parked.tenant, delivery, dict.fromkeys(delivery.ids, why)))
+            self._put_aside(dict.fromkeys(self._held(parked.tenant, delivery), why))
         if unread:
             self.commit()
 
