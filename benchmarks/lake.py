@@ -45,8 +45,17 @@ def session() -> Any:
     import stoker.spark
 
     spark = stoker.spark.session("local[2]", name="benchmarks", quick=IS_SMOKE)
-    atexit.register(spark.stop)
+    atexit.register(end, spark)
     return spark
+
+
+def end(spark: Any) -> None:
+    """Stop Spark, and wait for its JVM: else its CPU time would count as that of other programs (`quiet.py`)."""
+    gateway = spark.sparkContext._gateway
+    spark.stop()
+    gateway.shutdown()
+    gateway.proc.stdin.close()
+    gateway.proc.wait()
 
 
 # --- events to tables ------------------------------------------------------------------------------------------------
