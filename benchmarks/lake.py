@@ -25,7 +25,7 @@ BATCH = 1_000
 WARM_S, LAG_S = sized(30, 1), sized(30, 1)
 SMALL = sized(2_000, 100)
 COLD = sized(3, 1)
-A_DAY = sized(48, 1)
+A_DAY = sized(12, 1)
 """Batches of a day, in a lake of thirty days."""
 TENANTS = ("default", "one", "two")
 
