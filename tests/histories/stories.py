@@ -26,7 +26,7 @@ def seen_in(client: Client) -> list[Seen]:
 
 
 def told_of(client: Client, job: int) -> str:
-    """Everything that the queue says about one job, for somebody who looks for it."""
+    """What the queue says about one job: its view, the listing from its id on, and its events."""
     try:
         view = repr(client.get_job(job))
     except StokerError as error:
