@@ -197,6 +197,17 @@ def test_a_job_whose_lease_ends_while_it_is_read_is_not_given_out(cluster: str, 
     seat.close()
 
 
+def test_a_claim_brings_the_same_jobs_again_when_they_have_to_be_read(cluster: str, reopened: Callable[[Seat], Seat]):
+    """All of them are still held: none counts as lost."""
+    seat = Seat(cluster)
+    seat.client.push_batch("old", [OLD] * 3)
+    first = seat.client.pull("old", 3, claim="claim", lease_ms=600_000)
+    seat = reopened(seat)
+    again = seat.client.pull("old", 3, claim="claim", lease_ms=600_000)
+    assert [(found.id, found.payload) for found in again] == [(job, OLD) for job in first.ids]
+    seat.close()
+
+
 def test_a_pull_that_waited_gets_a_job_whose_payload_had_to_be_read(cluster: str, reopened: Callable[[Seat], Seat]):
     seat = Seat(cluster)
     old_job(seat)
