@@ -97,9 +97,11 @@ def run(
     from stoker.spark.lake.layout import checkpoint_of
 
     checkpoint_of(lake, checkpoint)
-    with spark_at(master, GO_ON) as spark:
-        print_progress(f"taking events into {lake}")
-        done = running.run(spark, lake, reading | {"maxRecordsPerTrigger": str(most)}, checkpoint=checkpoint)
+    done, reading = running.Filled(), reading | {"maxRecordsPerTrigger": str(most)}
+    if not running.has_nothing_new(lake, reading, checkpoint=checkpoint):
+        with spark_at(master, GO_ON) as spark:
+            print_progress(f"taking events into {lake}")
+            done = running.run(spark, lake, reading, checkpoint=checkpoint)
     if is_json:
         shown = {"batches": done.batches, "events": done.events, "quarantined": done.quarantined}
         echo_json({"lake": lake, **shown})

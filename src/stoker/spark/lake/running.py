@@ -22,12 +22,13 @@ from pyspark.sql.types import StructType
 
 from stoker.model.errors import InvalidRequest, StokerError
 from stoker.spark.lake import gold, quarantine, silver
-from stoker.spark.lake.layout import SOURCE, VERSION, Lake, taken
+from stoker.spark.lake.layout import SOURCE, VERSION, Lake, Tables, checkpoint_of, taken
 from stoker.spark.lake.table import Change, LakeBatch
 from stoker.spark.lake.writing import DataFile, FileWriter
+from stoker.spark.logs import OffsetsOutOfRange
 from stoker.spark.options import read_options
 from stoker.spark.source import StokerSource
-from stoker.spark.stream import read_back, written
+from stoker.spark.stream import StreamReader, read_back, written
 
 STEPS: dict[str, Callable[[DataFrame], DataFrame]] = {
     "minutes": gold.minutes,
@@ -233,7 +234,7 @@ def beginning(lake: Lake, starting: str, cores: int) -> dict[str, str]:
     return {"startingOffsets": starting}
 
 
-def keep_to_its_own(lake: Lake, options: dict[str, str]) -> None:
+def keep_to_its_own(lake: Tables, options: dict[str, str]) -> None:
     """Refuse other tenants, queues or events than before: those older than the checkpoint would be missing silently."""
     asked = read_options(options, streaming=True)
     found = {"tenants": asked.tenants, "queues": asked.queues or (), "events": asked.events or ()}
@@ -267,6 +268,34 @@ def run_into(lake: Lake, options: dict[str, str]) -> Filled:
     done = Filled()
     start(lake.spark, lake, options, {"availableNow": True}, done).awaitTermination()
     return done
+
+
+def has_nothing_new(
+    path: str,
+    options: dict[str, str],
+    *,
+    checkpoint: str | None = None,
+    storage_options: Mapping[str, str] | None = None,
+) -> bool:
+    """Whether `run` would find nothing to do, asked without Spark, which takes seconds to start.
+
+    True only if the last batch is finished and the source, asked as Spark asks it, plans no batch. In doubt it is
+    False: for a lake without a checkpoint, and with a schema of payloads, which only Spark can compare with the lake's.
+    """
+    asked = read_options(options, streaming=True)
+    place = checkpoint_of(path, checkpoint)
+    last = max((int(name) for name in place.names("offsets") if name.isdecimal()), default=-1)
+    if not place.exists(f"commits/{last}") or asked.payload_schema is not None:
+        return False
+    keep_to_its_own(Tables(path, make=True, storage_options=storage_options, checkpoint=checkpoint), options)
+    source = StreamReader(asked, None)
+    try:
+        begin: dict[str, int] = json.loads(place.read_text(f"offsets/{last}").splitlines()[-1])
+        source.prepareForTriggerAvailableNow()
+        found: dict[str, int] = source.latestOffset(begin, source.getDefaultReadLimit())
+    except (ValueError, OffsetsOutOfRange):  # a damaged checkpoint, or dropped events: the run says what to do
+        return False
+    return found == begin
 
 
 def backfill(
