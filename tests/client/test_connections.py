@@ -304,11 +304,12 @@ def test_a_cancelled_call_leaves_the_connection_sound(scheme: str):
         broker.close()
 
 
-def test_cancelled_pushes_settle_their_numbers(server: ServerThread):
-    """A number that stays open would hold its window for ever."""
+@pytest.mark.parametrize(("payload", "numbers"), [(b"", 2), (bytes(70_000), 20)], ids=["gathered", "alone"])
+def test_cancelled_pushes_settle_their_numbers(server: ServerThread, payload: bytes, numbers: int):
+    """A number that stays open would hold its window for ever. What goes as one batch has one number."""
 
     async def main(broker: RemoteBroker) -> None:
-        pushes = [asyncio.create_task(broker.execute_async("default", c.Push("a", b""))) for _ in range(20)]
+        pushes = [asyncio.create_task(broker.execute_async("default", c.Push("a", payload))) for _ in range(20)]
         await asyncio.sleep(0)
         for push in pushes[::2]:
             push.cancel()
@@ -318,7 +319,7 @@ def test_cancelled_pushes_settle_their_numbers(server: ServerThread):
     broker = opened(server.url)
     asyncio.run(main(broker))
     sending = broker._windows.take()
-    assert (sending.number, sending.settled) == (21, 21)
+    assert (sending.number, sending.settled) == (numbers + 1, numbers + 1)
     broker.close()
 
 
@@ -342,14 +343,12 @@ def in_child(act: Callable[[], None]) -> None:
 
 @pytest.mark.filterwarnings("ignore:This process .* is multi-threaded:DeprecationWarning")
 @pytest.mark.parametrize("scheme", ["tcp", "http"])
-@pytest.mark.parametrize("parameters", ["", "?batch_ms=1"])
-def test_a_forked_child_has_connections_of_its_own(scheme: str, parameters: str):
+def test_a_forked_child_has_connections_of_its_own(scheme: str):
     with ServerThread(ONLY[scheme]) as server:
-        broker = open_remote(urlsplit(f"{scheme}://127.0.0.1:{server.port}{parameters}"), None)
-        inner = broker if isinstance(broker, RemoteBroker) else broker.inner
+        broker = open_remote(urlsplit(f"{scheme}://127.0.0.1:{server.port}"), None)
         client = Client(broker)
         client.push("a", b"parent")
-        (link,) = inner._pool._idle
+        (link,) = broker._pool._idle
         number = (link._socket if scheme == "tcp" else link._http.sock).fileno()  # type: ignore[attr-defined]
         theirs = os.readlink(f"/proc/self/fd/{number}")
 
@@ -362,7 +361,7 @@ def test_a_forked_child_has_connections_of_its_own(scheme: str, parameters: str)
             client.close()
 
         in_child(child)
-        assert inner._pool._idle == [link]
+        assert broker._pool._idle == [link]
         for _ in range(3):
             client.push("a", b"parent")
         assert client.get_counts("a").waiting == 5

@@ -71,7 +71,7 @@ def test_the_asynchronous_client_needs_no_import_of_its_own():
     assert "stoker.aio" in loaded
 
 
-@pytest.mark.parametrize("parameters", ["", "?codec=json", "?batch_ms=1"])
+@pytest.mark.parametrize("parameters", ["", "?codec=json"])
 def test_using_a_server_over_tcp_loads_nothing_of_the_queue(parameters: str):
     with ServerThread() as server:
         url = server.url + parameters
@@ -82,7 +82,6 @@ def test_using_a_server_over_tcp_loads_nothing_of_the_queue(parameters: str):
     assert "stoker.brokers.remote.links" in loaded  # it was not all for nothing
     assert not queue_side(loaded)
     assert "stoker.brokers.remote.http" not in loaded
-    assert ("stoker.brokers.remote.push_buffer" in loaded) == ("batch_ms" in parameters)
     others = loaded - modules_loaded_by("import msgspec")
     assert {name.partition(".")[0] for name in others} - sys.stdlib_module_names <= {"stoker", "msgspec"}
 

@@ -25,6 +25,7 @@ from stoker.brokers.remote.links import (
     lost_reply,
     read_head,
 )
+from stoker.brokers.remote.loop_pushes import LoopPushes, Send, may_gather
 from stoker.brokers.remote.pool import CLOSED, LinkPool
 from stoker.brokers.remote.retrying import Outage, Patience, default_retry_s
 from stoker.brokers.remote.settings import RemoteSettings, ServerAddress
@@ -144,6 +145,23 @@ class RemoteBroker:
                 windows.settle(sending)
 
     async def _push_async(self, tenant: str, push: c.Push) -> r.Pushed:
+        """Push, together with others of this turn of the event loop if there are any."""
+        pushes = self._loop_connections().pushes
+        pushes.count += 1
+        try:
+            if pushes.is_lone or not may_gather(tenant, push):
+                return await self._push_alone_async(tenant, push)
+            return await pushes.add(tenant, push)
+        finally:
+            pushes.count -= 1
+
+    def _gathered_async(self, tenant: str, command: c.Command[Any]) -> Coroutine[Any, Any, Any]:
+        """What has gathered in a turn: a batch, or a push that is alone."""
+        if type(command) is c.Push:
+            return self._push_alone_async(tenant, command)
+        return carry_out_async(resend_steps(command, self._windows), partial(self._send_async, tenant))
+
+    async def _push_alone_async(self, tenant: str, push: c.Push) -> r.Pushed:
         windows = self._windows
         while True:
             sending = windows.take()
@@ -345,7 +363,7 @@ class RemoteBroker:
             return recent
         streams = self._streams.get(loop)
         if streams is None:
-            streams = self._streams[loop] = LoopConnections(self._servers, loop)
+            streams = self._streams[loop] = LoopConnections(self._servers, loop, self._gathered_async)
         self._recent = streams
         return streams
 
@@ -379,10 +397,11 @@ class RemoteBroker:
 
 
 class LoopConnections:
-    """The connection of one event loop, made when it is needed."""
+    """The connection of one event loop, made when it is needed, and the pushes that gather for it."""
 
-    def __init__(self, servers: FailoverLinks, loop: asyncio.AbstractEventLoop) -> None:
+    def __init__(self, servers: FailoverLinks, loop: asyncio.AbstractEventLoop, send: Send) -> None:
         self._servers, self.loop = servers, loop
+        self.pushes = LoopPushes(loop, send)
         self.link: AsyncLink | None = None
         """The open connection, if there is one."""
         self.deadlines = CallDeadlines(loop)

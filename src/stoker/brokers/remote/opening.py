@@ -1,6 +1,6 @@
 """From the URL of a server to a broker. A transport's libraries are loaded only when its scheme is asked for."""
 
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from urllib.parse import SplitResult
 
 from stoker.brokers.remote.broker import RemoteBroker
@@ -8,22 +8,14 @@ from stoker.brokers.remote.links import StreamLinks, TransportLinks
 from stoker.brokers.remote.settings import RemoteSettings, read_url
 from stoker.model.errors import InvalidRequest
 
-if TYPE_CHECKING:
-    from stoker.brokers.remote.push_buffer import BufferingBroker
 
-
-def open_remote(parts: SplitResult, settings: Any) -> "RemoteBroker | BufferingBroker":
+def open_remote(parts: SplitResult, settings: Any) -> RemoteBroker:
     if settings is not None and not isinstance(settings, RemoteSettings):
         raise InvalidRequest(
             f"{parts.scheme}:// takes RemoteSettings, not {type(settings).__name__}, which is for embedded brokers"
         )
     address, settings = read_url(parts, settings)
-    broker = RemoteBroker(links_for(parts.scheme), address, settings)
-    if not settings.batch_ms:
-        return broker
-    from stoker.brokers.remote.push_buffer import BufferingBroker
-
-    return BufferingBroker(broker)
+    return RemoteBroker(links_for(parts.scheme), address, settings)
 
 
 def links_for(scheme: str) -> TransportLinks:

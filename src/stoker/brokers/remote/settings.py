@@ -47,19 +47,6 @@ class RemoteSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_f
     """A PEM file with its private key; None = it is in `cert`, too."""
     resend: bool = True
     """Let the server remember each push for a while: sent again after a lost answer, it makes no second job."""
-    batch_ms: float = 0.0
-    """For how long a single push waits for others, to be sent with them as one batch; 0 = not at all.
-
-    Good for hundreds of tasks of one event loop. Others only wait: the server gathers single pushes by itself.
-    """
-    batch_jobs: int = 1_000
-    """So many are sent at once without waiting any longer."""
-
-    def __post_init__(self) -> None:
-        if not (self.batch_ms >= 0 and self.batch_jobs >= 1):
-            raise InvalidRequest(
-                f"batch_ms is {self.batch_ms} and batch_jobs {self.batch_jobs}: at least 0, and at least 1"
-            )
 
     def __repr__(self) -> str:
         """Without the token: a repr ends up in logs."""
