@@ -204,6 +204,12 @@ def test_a_payload_over_the_limit_is_refused_for_its_caller_only():
         assert [isinstance(reply, LimitExceeded) for reply in replies] == [False, False, True, False]
 
 
+def test_a_server_that_takes_only_small_batches_gets_them():
+    with ServerThread(settings(limits=Limits(batch_jobs_max=3))) as server:
+        replies, _ = in_tasks(server.url, [ONE] * 9)
+        assert len({reply.id for reply in replies}) == 9
+
+
 def test_a_client_without_permission_is_told_so_once():
     with ServerThread(settings(auth=AuthSettings(tokens=("t",)))) as server:
         replies, kinds = in_tasks(server.url, [ONE] * 4)

@@ -77,6 +77,8 @@ class Proxy:
                 client.close()
                 continue
             pair = (client, server)
+            for end in pair:  # else small answers wait 40 ms for an acknowledgement
+                end.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             self._pairs.add(pair)
             threading.Thread(target=self._pump, args=(client, server, self._there, pair), daemon=True).start()
             threading.Thread(target=self._pump, args=(server, client, self._back, pair), daemon=True).start()

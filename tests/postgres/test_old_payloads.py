@@ -12,6 +12,7 @@ import pytest
 
 import stoker
 from stoker.client.aio import AsyncClient
+from stoker.journal.postgres.journal import TABLES_TOGETHER
 from stoker.model.commands import ReadRecords
 from stoker.model.filters import JobFilter
 from stoker.model.ids import shard_of
@@ -346,6 +347,25 @@ def test_the_payloads_of_a_page_and_of_a_delivery_are_read_together(
     seat = reopened(seat)
     count_reads(seat, asked, monkeypatch)
     assert [delivered.payload for delivered in seat.client.pull("old", 80)] == payloads
+    assert len(asked) == 2
+    seat.close()
+
+
+def test_payloads_in_many_partitions_are_read_together(
+    cluster: str, reopened: Callable[[Seat], Seat], monkeypatch: pytest.MonkeyPatch
+):
+    """A statement for each partition made a page of jobs of many days slow."""
+    seat, payloads = Seat(cluster), []
+    for _ in range(TABLES_TOGETHER + 3):
+        payloads += old_batches(seat, 1)
+        with seat.store._working:
+            seat.store.go_on()
+        until(lambda: seat.journal.reached(seat.store._seal_when))
+        seat.upkeep(1)
+    seat = reopened(seat)
+    asked: list[object] = []
+    count_reads(seat, asked, monkeypatch)
+    assert [view.payload for view in seat.client.browse("old", ascending=True).jobs] == payloads
     assert len(asked) == 2
     seat.close()
 

@@ -6,7 +6,8 @@ lost its seat, shows nothing that never was.
 """
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from concurrent.futures import TimeoutError as TookTooLong
 from contextlib import suppress
@@ -19,7 +20,7 @@ from stoker.journal.logfile import position_of
 from stoker.journal.patience import may_wait
 from stoker.journal.postgres.database import Link, first_line
 from stoker.journal.postgres.lease import Lease
-from stoker.journal.postgres.log_tables import LogTable, PartRow, SeatLog
+from stoker.journal.postgres.log_tables import LogTable, PartRow, SeatLog, Wanted, rows_together
 from stoker.journal.postgres.tail import Tail
 from stoker.journal.postgres.writer import Head, LogWriter, PendingRows
 from stoker.journal.read_ahead import ReadAhead
@@ -36,8 +37,12 @@ READ_BYTES = 256 << 10
 """Of the log that is read from PostgreSQL at once."""
 ROWS_TOGETHER = 100
 """Rows that one statement reads: some MB, if they are large."""
+TABLES_TOGETHER = 32
+"""Partitions that one statement reads: each costs it about as much as a row."""
 READ_S = 1.0
 """A read that takes longer has failed: the jobs that need it go back, and other reads have their turn."""
+OPEN_END = 2**63
+"""Behind every record."""
 PARTS = 2
 """A checkpoint is due after so many partitions, if their records are many."""
 CLOSE_S = 10.0
@@ -183,42 +188,45 @@ class PostgresJournal(RoomWatch):
         found = self.tail.rows(shard, after, bytes_max)
         if found is not None:
             return found
-        for table in self.tables:
-            end = table.ends_at(shard)
-            if end is None or end > after:
-                found = table.page(shard, after, min(bytes_max, READ_BYTES))
-                if not found and end is None:
-                    continue  # it was gone on from, and its end is not noted yet
-                if not found or found[0].first > after + 1:
-                    raise lacking(table, shard, after + 1)
-                return found
-        raise lacking(self.tables[-1], shard, after + 1)
+        tables = self.tables
+        for table in tables[first_with(tables, shard, after + 1) :]:
+            found = table.page(shard, after, min(bytes_max, READ_BYTES))
+            if not found and table.ends_at(shard) is None:
+                continue  # it was gone on from, and its end is not noted yet
+            if not found or found[0].first > after + 1:
+                raise lacking(table, shard, after + 1)
+            return found
+        raise lacking(tables[-1], shard, after + 1)
 
     def payloads(self, shard: int, sequence: int) -> Sequence[bytes]:
         return self.ahead.payloads(shard, sequence)
 
     def read_together(self, places: Iterable[tuple[int, int]]) -> None:
         """By one statement for many rows: a page of old jobs would be as many round trips as it has jobs."""
-        wanted: dict[tuple[LogTable, int], set[int]] = {}
+        found: dict[tuple[LogTable, int], set[int]] = {}
         for shard, sequence in places:
             if self.is_settled(shard, sequence) and not self.ahead.has(shard, sequence):
-                wanted.setdefault((self._table_of(shard, sequence), shard), set()).add(sequence)
-        for (table, shard), sequences in wanted.items():
-            ordered = sorted(sequences)
-            for at in range(0, len(ordered), ROWS_TOGETHER):
-                self._read_rows(table, shard, ordered[at : at + ROWS_TOGETHER])
+                found.setdefault((self._table_of(shard, sequence), shard), set()).add(sequence)
+        wanted = [
+            Wanted(table, shard, ordered[at : at + ROWS_TOGETHER])
+            for (table, shard), sequences in found.items()
+            for ordered in [sorted(sequences)]
+            for at in range(0, len(ordered), ROWS_TOGETHER)
+        ]
+        for some in groups(wanted):
+            self._read_rows(some)
 
-    def _read_rows(self, table: LogTable, shard: int, sequences: list[int]) -> None:
+    def _read_rows(self, wanted: Sequence[Wanted]) -> None:
         with suppress(Damaged):  # each is read alone afterwards, and only the damaged one is refused
-            for row in table.rows_with(shard, sequences):
-                for sequence in sequences:
+            for one, row in rows_together(wanted):
+                for sequence in one.sequences:
                     if row.first <= sequence < row.first + len(row):
-                        self.ahead.keep((shard, sequence), row)
+                        self.ahead.keep((one.shard, sequence), row)
 
     def _table_of(self, shard: int, sequence: int) -> LogTable:
         """The partition that must have a record: the first that ends behind it."""
-        ends = ((table, table.ends_at(shard)) for table in self.tables)
-        return next(table for table, end in ends if end is None or end >= sequence)
+        tables = self.tables
+        return tables[first_with(tables, shard, sequence)]
 
     def body(self, shard: int, sequence: int) -> bytes | None:
         row = self._row(shard, sequence)
@@ -244,12 +252,11 @@ class PostgresJournal(RoomWatch):
         row = self.tail.row(shard, sequence)
         if row is not None:
             return row
-        for table in self.tables:
-            end = table.ends_at(shard)
-            if (end is None or end >= sequence) and (row := table.row(shard, sequence)) is not None:
-                return row
-            if end is not None and end >= sequence:
-                return None
+        tables = self.tables
+        for table in tables[first_with(tables, shard, sequence) :]:
+            row = table.row(shard, sequence)
+            if row is not None or table.ends_at(shard) is not None:
+                return row  # else the partition was gone on from, and its end is not noted yet
         return None
 
     def _ask(self, statement: LiteralString, asked: Any) -> list[tuple[Any, ...]]:
@@ -297,6 +304,28 @@ class PostgresJournal(RoomWatch):
 
     is_written = False
     """Whether everything was written when it was closed."""
+
+
+def first_with(tables: Sequence[LogTable], shard: int, sequence: int) -> int:
+    """The place of the first partition that ends with this record or behind it; those without an end come last."""
+
+    def end(table: LogTable) -> int:
+        ends_at = table.ends_at(shard)
+        return OPEN_END if ends_at is None else ends_at
+
+    return bisect_left(tables, sequence, key=end)
+
+
+def groups(wanted: Sequence[Wanted]) -> Iterator[Sequence[Wanted]]:
+    """Cut what is wanted into pieces for one statement each."""
+    begin = rows = 0
+    for at, one in enumerate(wanted):
+        if at > begin and (rows + len(one.sequences) > ROWS_TOGETHER or at - begin == TABLES_TOGETHER):
+            yield wanted[begin:at]
+            begin, rows = at, 0
+        rows += len(one.sequences)
+    if rows:
+        yield wanted[begin:]
 
 
 def lacking(table: LogTable, shard: int, sequence: int) -> Damaged:

@@ -8,7 +8,7 @@ that has lost its seat changes nothing.
 from bisect import bisect_right
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, LiteralString
+from typing import Any, LiteralString, NamedTuple
 
 import msgspec
 
@@ -37,10 +37,10 @@ SELECT first, data FROM (
 """Rows with records above a number: so many bytes, and at least one row. The length of a row is known without it."""
 ROW = "SELECT first, last, data FROM {s}.{table} WHERE shard = %s AND first <= %s ORDER BY first DESC LIMIT 1"
 ROWS = """
-SELECT first, data FROM {s}.{table} WHERE shard = %(shard)s AND first IN (
-    SELECT (SELECT max(first) FROM {s}.{table} WHERE shard = %(shard)s AND first <= asked.sequence)
-    FROM unnest(%(sequences)s::bigint[]) AS asked (sequence)
-) ORDER BY first
+SELECT %s::int AS place, first, data FROM {s}.{table} WHERE shard = %s AND first IN (
+    SELECT (SELECT max(first) FROM {s}.{table} WHERE shard = %s AND first <= asked.sequence)
+    FROM unnest(%s::bigint[]) AS asked (sequence)
+)
 """
 """The row that begins last before each of some records. If the record is kept here, this row holds it."""
 INDEX = "SELECT first, last, length(data) FROM {s}.{table} WHERE shard = %s ORDER BY first"
@@ -147,11 +147,6 @@ class LogTable:
             return None
         return self._opened(shard, found[0][0], found[0][2])
 
-    def rows_with(self, shard: int, sequences: list[int]) -> list[LogRow]:
-        """The rows that hold these records, each once; a record that is not here has none."""
-        found = self._ask(self._database.sql(ROWS, table=self.table), {"shard": shard, "sequences": sequences})
-        return [self._opened(shard, first, data) for first, data in found]
-
     def _opened(self, shard: int, first: int, data: Any) -> LogRow:
         try:
             return LogRow(data, first, position_of(shard, first))
@@ -170,6 +165,24 @@ class LogTable:
 
     def damaged(self, what: str) -> Damaged:
         return damaged(self._database, self.table, what)
+
+
+class Wanted(NamedTuple):
+    """Records of one shard in one partition."""
+
+    table: LogTable
+    shard: int
+    sequences: list[int]
+
+
+def rows_together(wanted: Sequence[Wanted]) -> Iterator[tuple[Wanted, LogRow]]:
+    """The rows that hold records of several partitions, each once, by one statement. What is not there has no row."""
+    first = wanted[0].table
+    statement = " UNION ALL ".join(first._database.sql(ROWS, table=one.table.table) for one in wanted)
+    asked = [value for place, (_, shard, sequences) in enumerate(wanted) for value in (place, shard, shard, sequences)]
+    for place, begins, data in first._ask(statement, asked):
+        one = wanted[place]
+        yield one, one.table._opened(one.shard, begins, data)
 
 
 class SeatLog:
