@@ -226,8 +226,8 @@ def test_a_reply_that_is_none_does_not_stay_in_the_pool():
         broker = open_remote(urlsplit(f"tcp://127.0.0.1:{stranger.port}?{HURRY}"), None)
         with pytest.raises(Unreachable):
             broker.execute("default", c.ListQueues())
-        assert not broker._pool._idle  # type: ignore[union-attr]
-        assert not broker._pool._busy  # type: ignore[union-attr]
+        assert not broker._pool._idle
+        assert not broker._pool._busy
         broker.close()
 
 

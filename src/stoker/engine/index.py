@@ -66,9 +66,13 @@ class Index:
         block = self._blocks[number]
         job = block.pop(job_id)
         payload, detail = job.payload, job.detail
-        self.bytes -= JOB_BYTES + len(payload) if type(payload) is bytes else JOB_BYTES
-        if detail is not None:
-            self.bytes -= bytes_told(detail)
+        size = JOB_BYTES + len(payload) if type(payload) is bytes else JOB_BYTES
+        if detail is not None and (
+            # most jobs went well and have none of these: asking here costs half of what the call does
+            detail.error or detail.stack or detail.result or detail.history or detail.logs or detail.partials
+        ):
+            size += bytes_told(detail)
+        self.bytes -= size
         if not block:
             del self._blocks[number]
             del self._block_numbers[bisect_left(self._block_numbers, number)]

@@ -277,8 +277,6 @@ LINE_BYTES = 150
 def bytes_told(detail: Detail) -> int:
     """The memory of everything that workers reported about a job: its result, logs, partial results and errors."""
     size = len(detail.error) + len(detail.stack)
-    if detail.result is None and detail.history is None and detail.logs is None and detail.partials is None:
-        return size  # most jobs that went well
     if type(detail.result) is bytes:
         size += len(detail.result)
     if detail.history is not None:
