@@ -588,9 +588,10 @@ class Checker:
     def _check_begun(self, begun: Began, since: int, deliveries: Sequence[Delivery]) -> None:
         """Made between the two times, and known to the queue as valid at some moment between them."""
         own = [delivery for delivery in deliveries if delivery.attempt == begun.attempt]
+        apart = max(CLOCK_MS, self._clock_ms)
         if not own:
             self._wrong("untold", f"{begun} is in an attempt that was never made")
-        elif not any(one.began - CLOCK_MS <= begun.at and since <= one.ended + CLOCK_MS for one in own):
+        elif not any(one.began - apart <= begun.at and since <= one.ended + apart for one in own):
             self._wrong("untold", f"{begun}: no lease of that attempt was valid then")
 
 

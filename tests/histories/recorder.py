@@ -23,6 +23,11 @@ def now_ms() -> int:
     return time.time_ns() // 1_000_000
 
 
+def wall_offset_ms() -> int:
+    """How far the clock on the wall is ahead of the one that nothing sets. It changes when the wall's clock is set."""
+    return (time.time_ns() - time.monotonic_ns()) // 1_000_000
+
+
 class Recorder:
     """One client's pen."""
 
