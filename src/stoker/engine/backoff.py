@@ -1,4 +1,7 @@
-"""How long a failed job waits. The jitter is a hash of (seed, id, k), so it is the same in every replay."""
+"""How long a failed job waits. The jitter is a hash of (seed, id, k), so it is the same in every replay.
+
+The kinds are `BackoffKind` in `model/options.py`. Redis decides by itself, in `brokers/redis/lua/wide.lua`.
+"""
 
 from typing import assert_never
 

@@ -1,7 +1,7 @@
 """Why a delivery failed, or why a job did not complete. Dead letters are counted and filtered by these words.
 
 The engine decides them: `settling.py` for failed deliveries, `ending.py`, `timers.py`, `dependencies.py` and
-`workflows.py` for the rest.
+`workflows.py` for the rest. Redis decides in `brokers/redis/lua/`: `settle.lua`, `moves.lua`.
 """
 
 from enum import StrEnum

@@ -14,7 +14,7 @@ import signal
 import threading
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, assert_never
 
 from stoker.brokers.connect import open_broker
 from stoker.brokers.contract import Broker
@@ -369,9 +369,11 @@ class Worker:
             elif handler.kind == "async":
                 lane = lanes.get("async") or CoroutineLane(self._coroutines, scope, prefetch=self._prefetch)
                 lanes["async"] = lane
-            else:
+            elif handler.kind == "thread":
                 lane = lanes.get("thread") or ThreadLane(self._threads, scope, prefetch=self._prefetch)
                 lanes["thread"] = lane
+            else:
+                assert_never(handler.kind)
             lane_of[handler.name] = lane
         return lanes, lane_of
 
