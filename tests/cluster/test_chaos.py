@@ -266,6 +266,11 @@ def numbers(scene: ClusterScene, checker: Checker, ordered: OrderedWork) -> dict
     }
 
 
+def as_text(found: dict[str, list[str]]) -> str:
+    """Everything that is wrong: pytest shows only the beginning of what it compares."""
+    return "\n".join(f"{rule}: {what}" for rule, wrong in found.items() for what in wrong)
+
+
 def test_a_cluster_loses_and_doubles_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
@@ -295,6 +300,6 @@ def test_a_cluster_loses_and_doubles_nothing(
         if MINUTES:
             with capsys.disabled():
                 print(f"\nseed {SEED}, {MINUTES:g} minutes: {counted}")  # noqa: T201
-        assert found == {}, f"seed {SEED}, {scene.deeds}, {counted}\n{scene.broker.said()}"
+        assert found == {}, f"{as_text(found)}\nseed {SEED}, {scene.deeds}, {counted}\n{scene.broker.said()}"
         assert checker.counts["settled"] > 50
         assert len(ordered.pushed) > 20

@@ -582,7 +582,9 @@ BUGS = [
                 "yield push",
             ),
             Edit("brokers.remote.broker:RemoteBroker._push", "push.durability, sending)", "push.durability)"),
-            Edit("brokers.remote.broker:RemoteBroker._push_async", "push.durability, sending)", "push.durability)"),
+            Edit(
+                "brokers.remote.broker:RemoteBroker._push_alone_async", "push.durability, sending)", "push.durability)"
+            ),
             Edit("brokers.resending:may_resend", "any(getattr(command, key) is not None for key in row.keys)", "True"),
         ),
         "assert payloads",
