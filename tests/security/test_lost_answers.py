@@ -142,9 +142,35 @@ def test_pushes_whose_answers_are_lost_are_there_once(batch: bool):
     run(main)
 
 
+def test_pushes_that_share_a_message_whose_answer_is_lost_are_there_once():
+    """A hundred callers, each with one push after another."""
+    callers, each = 100, 20
+
+    async def main() -> None:
+        async with through_a_proxy() as (place, proxy):
+            broker = open_broker(f"tcp://127.0.0.1:{proxy.port}")
+            proxy.loses = every(5)
+
+            async def caller(number: int) -> list[int]:
+                pushes = [c.Push(f"q{number % 7}", b"%03d.%02d" % (number, n)) for n in range(each)]
+                return [(await broker.execute_async("default", push)).id for push in pushes]
+
+            ids = [job for made in await asyncio.gather(*map(caller, range(callers))) for job in made]
+            broker.close()
+            assert proxy.lost >= each
+            assert proxy.answers < callers * each // 4
+            assert len(set(ids)) == callers * each
+            assert stats(place).totals.pushed == callers * each
+
+    run(main)
+
+
 @pytest.mark.parametrize(("allowed", "most"), [(DEFAULT_LIMITS.sendings_max, 6), (40, 300)])
-def test_thousands_of_pushes_at_once_whose_answers_are_lost_are_there_once_under_few_names(allowed: int, most: int):
-    """The second server allows fewer open numbers than the client begins with."""
+def test_thousands_of_pushes_at_once_whose_answers_are_lost_are_there_once_under_few_names(
+    allowed: int, most: int, monkeypatch: pytest.MonkeyPatch
+):
+    """Each in a message of its own. The second server allows fewer open numbers than the client begins with."""
+    monkeypatch.setattr("stoker.brokers.remote.loop_pushes.PAYLOAD_BYTES_MAX", 0)
     count = 3_000
     settings = LocalSettings(limits=Limits(sendings_max=allowed), shards=4)
 
