@@ -189,13 +189,17 @@ class Index:
     def look(
         self, after: int | None, ascending: bool, wanted: Callable[[UniformBatch], bool]
     ) -> Iterator[tuple[int, "SingleJob | tuple[UniformBatch, int] | None"]]:
-        """The same with their ids. A batch that is not `wanted` is passed over in one step: its first id, and None."""
+        """The same with their ids. A batch that is not `wanted` is passed over in one step: its first id, and None.
+
+        A job that has left its batch comes before the place that it has left: a walk that ends there and goes on from
+        this id later has seen the job.
+        """
         singles = self._walk_jobs(after, ascending)
         members = self._walk_batches(after, ascending, wanted)
         sign = 1 if ascending else -1
         job, member = next(singles, None), next(members, None)
         while job is not None or member is not None:
-            if member is None or (job is not None and job.id * sign < member[0] * sign):
+            if member is None or (job is not None and job.id * sign <= member[0] * sign):
                 assert job is not None
                 yield job.id, job
                 job = next(singles, None)
