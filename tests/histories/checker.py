@@ -109,6 +109,10 @@ class Known(msgspec.Struct):
     """Its cancellation was asked for while it ran: it ends with its lease, at the latest."""
     loose: bool = False
     """Something was asked for and never answered: it may stand anywhere."""
+    unanswered: set[tuple[type[Any], int]] = set()
+    """How clients wanted to settle which deliveries, and never heard whether it happened. If it did, a client that asks
+    for the same again later, and whose answer is lost once more, is told by the job's story that it has happened.
+    """
 
     def __str__(self) -> str:
         stands = "live" if self.end is None else f"{self.end} by {self.end_token}"
@@ -204,7 +208,11 @@ class Checker:
             case Refused():
                 self._refused(self._answered(entry), entry)
             case Unsure():
-                self._leave_open(self._answered(entry))
+                asked = self._answered(entry)
+                self._leave_open(asked)
+                if isinstance(asked.command, SETTLING):
+                    for job, token in tokens_of(asked.command):
+                        self._jobs[job].unanswered.add((type(asked.command), token))
             case Recovered():
                 self._now = max(self._now, entry.at)
                 self._crash(entry.jobs)
@@ -421,7 +429,7 @@ class Checker:
                 if isinstance(command, c.Extend) and reply.refused[job] in NOT_YOURS and token in known.leases:
                     known.leases[token].over = min(known.leases[token].over, self._now + self._clock_ms)
                 continue
-            if job in asked.over:
+            if job in asked.over and (type(command), token) not in known.unanswered:
                 self._wrong("unfenced", f"{type(command).__name__} of {known} with {token} was accepted")
             elif known.end is not None and (isinstance(command, c.Ack) or token == known.end_token):
                 self._wrong("revived", f"{type(command).__name__} of {known} with {token} was accepted, too")

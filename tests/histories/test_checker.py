@@ -77,6 +77,15 @@ def test_a_job_that_is_known_by_its_id_alone_may_be_cancelled_and_has_its_key_la
     assert found_in([*entries[:-1], Recovered(3, [seen(ONE, b"b", State.CANCELLED)], [])]) == {"invented"}
 
 
+def test_what_a_client_never_heard_of_may_be_told_to_it_later():
+    """Its release was carried out and not answered. It sends the same again, long after the lease."""
+    release = c.Release([THREE], [3])
+    unsure: list[Entry] = [Intent(50, release), Unsure("unknown", ""), Intent(900, release), Reply(r.Settled(1))]
+    assert found_in([*history(), *unsure]) == set()
+    assert found_in([*history(), *unsure[2:]]) == {"unfenced"}
+    assert found_in([*history(), *unsure[:2], Intent(900, c.Ack([THREE], [3])), Reply(r.Settled(1))]) == {"unfenced"}
+
+
 def instead(place: int, entry: Entry) -> Callable[[list[Entry]], list[Entry]]:
     return lambda entries: [*entries[:place], entry, *entries[place + 1 :]]
 
