@@ -89,8 +89,9 @@ def test_pushes_of_one_turn_are_one_batch_in_their_order(server: ServerThread):
     pushes = [{"queue": "a", "payload": b"%d" % number} for number in range(8)]
     replies, kinds = in_tasks(server.url, pushes)
     assert kinds == ["Push", "PushBatch"]
-    assert [reply.id for reply in replies] == sorted(reply.id for reply in replies)
-    assert Client(server.broker).pull("a", 8).payloads == [push["payload"] for push in pushes]
+    client, payloads = Client(server.broker), [push["payload"] for push in pushes]
+    assert [client.get_job(reply.id).payload for reply in replies] == payloads
+    assert client.pull("a", 8).payloads == payloads
 
 
 def test_a_caller_that_is_alone_sends_pushes(server: ServerThread):
