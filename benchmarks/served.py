@@ -58,7 +58,7 @@ class CountingSocket:
                 if len(found) == count:
                     self._left = got
                     return found
-            chunk = self.socket.recv(1 << 20)
+            chunk = self.socket.recv(1 << 16)
             if not chunk:
                 raise ConnectionError("the server has closed the connection")
             got += chunk

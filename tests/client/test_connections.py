@@ -7,6 +7,7 @@ import signal
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -426,3 +427,36 @@ def test_a_child_of_a_closed_broker_has_a_closed_one(server: ServerThread):
             broker.execute("default", c.ListQueues())
 
     in_child(child)
+
+
+class NotingSocket:
+    """A socket that notes how much memory each read asks for."""
+
+    def __init__(self, own: Any, asked: list[int]) -> None:
+        self._own, self._asked = own, asked
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._own, name)
+
+    def recv(self, size: int) -> bytes:
+        self._asked.append(size)
+        received: bytes = self._own.recv(size)
+        return received
+
+
+@pytest.mark.parametrize("codec", ["msgpack", "json"])
+def test_a_reply_of_any_size_is_read_without_memory_that_the_kernel_maps_for_each_read(
+    server: ServerThread, codec: str
+) -> None:
+    """From 128 KiB on, malloc maps memory each time: threads that push then wait for the kernel and for each other."""
+    asked: list[int] = []
+    payloads = [bytes([65 + number]) * size for number, size in enumerate((1, 16_000, 16_384, 70_000, 3_000_000))]
+    with closing(opened(f"tcp://127.0.0.1:{server.port}?codec={codec}")) as broker:
+        link: Any = broker._pool.take()
+        link._socket = NotingSocket(link._socket, asked)
+        broker._pool.give_back(link)
+        for payload in payloads:
+            broker.execute("default", c.Push("q", payload))
+        pulled = [next(iter(broker.execute("default", c.Pull(("q",))))).payload for _ in payloads]
+    assert pulled == payloads
+    assert 0 < max(asked) < 128 * 1024

@@ -32,7 +32,7 @@ class WorkerSocket:
             self._socket.sendall(frame)
 
     def receive(self) -> bytes:
-        return self._socket.recv(1 << 18)
+        return self._socket.recv(1 << 16)
 
 
 class ChildHost:

@@ -22,6 +22,11 @@ from stoker.wire import native
 from stoker.wire.frames import LENGTH, Codec, Frames, framed
 
 READ_BYTES = 256 * 1024
+CHUNK_BYTES = 16 * 1024
+"""What a blocking link asks the socket for, before it knows how long the reply is. Python allocates all of it for each
+read. From 128 KiB on, glibc asks the kernel for the memory and gives it back each time: ten threads then made a third
+of the pushes, at four times the CPU time.
+"""
 REPLY_BYTES_MAX = 1 << 31
 WELCOME_BYTES_MAX = 64 * 1024
 """The longest answer to the greeting. A longer one is not from a Stoker server; its length is other text."""
@@ -290,7 +295,7 @@ class SocketLink:
         return size
 
     def _more(self, got: bytes) -> bytes:
-        chunk = self._socket.recv(READ_BYTES)
+        chunk = self._socket.recv(CHUNK_BYTES)
         if not chunk:
             raise LinkLost("the server closed the connection", sent=True)
         return got + chunk if got else chunk
