@@ -581,9 +581,9 @@ BUGS = [
                 "yield msgspec.structs.replace(push, sending=sending)",
                 "yield push",
             ),
-            Edit("brokers.remote.broker:RemoteBroker._push", "push.durability, sending)", "push.durability)"),
+            Edit("brokers.remote.broker:RemoteBroker._push", "replace(push, sending=sending)", "replace(push)"),
             Edit(
-                "brokers.remote.broker:RemoteBroker._push_alone_async", "push.durability, sending)", "push.durability)"
+                "brokers.remote.broker:RemoteBroker._numbered_async", "replace(push, sending=sending)", "replace(push)"
             ),
             Edit("brokers.resending:may_resend", "any(getattr(command, key) is not None for key in row.keys)", "True"),
         ),

@@ -12,6 +12,8 @@ from functools import partial
 from typing import Any, TypeVar
 from weakref import WeakKeyDictionary
 
+import msgspec
+
 from stoker.brokers.contract import LACKS_NOTHING
 from stoker.brokers.remote import forking
 from stoker.brokers.remote.call_deadlines import CallDeadlines
@@ -131,7 +133,7 @@ class RemoteBroker:
         windows = self._windows
         while True:
             sending = windows.take()
-            numbered = c.Push(push.queue, push.payload, push.options, push.durability, sending)
+            numbered = msgspec.structs.replace(push, sending=sending)
             began = self._patience.now()
             try:
                 try:
@@ -150,22 +152,17 @@ class RemoteBroker:
         pushes.count += 1
         try:
             if pushes.is_lone or not may_gather(tenant, push):
-                return await self._push_alone_async(tenant, push)
+                return await self._numbered_async(tenant, push)
             return await pushes.add(tenant, push)
         finally:
             pushes.count -= 1
 
-    def _gathered_async(self, tenant: str, command: c.Command[Any]) -> Coroutine[Any, Any, Any]:
-        """What has gathered in a turn: a batch, or a push that is alone."""
-        if type(command) is c.Push:
-            return self._push_alone_async(tenant, command)
-        return carry_out_async(resend_steps(command, self._windows), partial(self._send_async, tenant))
-
-    async def _push_alone_async(self, tenant: str, push: c.Push) -> r.Pushed:
+    async def _numbered_async(self, tenant: str, push: c.Command[R]) -> R:
+        """What `_push` does, for a push or a batch of the pushes of a turn, which has no name of its own."""
         windows = self._windows
         while True:
             sending = windows.take()
-            numbered = c.Push(push.queue, push.payload, push.options, push.durability, sending)
+            numbered = msgspec.structs.replace(push, sending=sending)
             began = self._patience.now()
             try:
                 try:
@@ -363,7 +360,7 @@ class RemoteBroker:
             return recent
         streams = self._streams.get(loop)
         if streams is None:
-            streams = self._streams[loop] = LoopConnections(self._servers, loop, self._gathered_async)
+            streams = self._streams[loop] = LoopConnections(self._servers, loop, self._numbered_async)
         self._recent = streams
         return streams
 

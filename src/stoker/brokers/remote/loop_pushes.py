@@ -6,7 +6,7 @@ answer to its own push, as if it had been sent alone. A caller that is alone doe
 
 import asyncio
 from collections.abc import Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any
 
 from stoker.model import commands as c
 from stoker.model import replies as r
@@ -23,30 +23,10 @@ Send = Callable[[str, c.Command[Any]], Coroutine[Any, Any, Any]]
 """Sends a push or a batch for a tenant, and returns the reply."""
 
 
-class PushKind(NamedTuple):
-    """Pushes that have it in common can go together."""
-
-    tenant: str
-    queue: str
-    durability: r.Level | None
-
-
-class WaitingPush:
-    """A push, and the future on which its caller waits. A caller that leaves cancels the future."""
-
-    __slots__ = ("future", "push")
-
-    def __init__(self, push: c.Push, future: "asyncio.Future[r.Pushed]") -> None:
-        self.push = push
-        self.future = future
-
-    def answer(self, reply: r.Pushed | StokerError) -> None:
-        if self.future.done():
-            return
-        if isinstance(reply, StokerError):
-            self.future.set_exception(reply)
-        else:
-            self.future.set_result(reply)
+PushKind = tuple[str, str, r.Level | None]
+"""Tenant, queue and level: pushes that have them in common can go together."""
+WaitingPush = tuple[c.Push, "asyncio.Future[r.Pushed]"]
+"""A push, and the future on which its caller waits. A caller that leaves cancels the future."""
 
 
 class TurnBatch:
@@ -82,7 +62,7 @@ class LoopPushes:
     def add(self, tenant: str, push: c.Push) -> "asyncio.Future[r.Pushed]":
         """Send a push together with others. It must be one that `may_gather`."""
         future: asyncio.Future[r.Pushed] = self._loop.create_future()
-        kind, size = PushKind(tenant, push.queue, push.durability), len(push.payload)
+        kind, size = (tenant, push.queue, push.durability), len(push.payload)
         batch = self._open.get(kind)
         if batch is not None and (len(batch.pushes) >= BATCH_JOBS_MAX or batch.size + size > BATCH_BYTES_MAX):
             self._end_turn(batch)
@@ -90,7 +70,7 @@ class LoopPushes:
         if batch is None:
             batch = self._open[kind] = TurnBatch(kind)
             self._loop.call_soon(self._end_turn, batch)
-        batch.pushes.append(WaitingPush(push, future))
+        batch.pushes.append((push, future))
         batch.size += size
         return future
 
@@ -98,10 +78,10 @@ class LoopPushes:
         if self._open.get(batch.kind) is not batch:
             return  # it was full before
         del self._open[batch.kind]
-        pushes = [one for one in batch.pushes if not one.future.done()]  # the others were cancelled
+        pushes = [waiting for waiting in batch.pushes if not waiting[1].done()]  # the others were cancelled
         self._is_lone = len(pushes) == self.count == 1
         if pushes:
-            task = self._loop.create_task(self._carry_out(batch.kind.tenant, pushes))
+            task = self._loop.create_task(self._carry_out(batch.kind[0], pushes))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
 
@@ -137,13 +117,13 @@ def may_gather(tenant: str, push: c.Push) -> bool:
     )
 
 
-def batch_of(pushes: list[WaitingPush]) -> c.Command[Any]:
+def batch_of(pushes: list[WaitingPush]) -> c.Push | c.PushBatch:
     """One command for all; a push that is alone stays what it is."""
-    first = pushes[0].push
+    first = pushes[0][0]
     if len(pushes) == 1:
         return first
-    options = [one.push.options for one in pushes]
-    payloads = [one.push.payload for one in pushes]
+    options = [push.options for push, _ in pushes]
+    payloads = [push.payload for push, _ in pushes]
     if all(each is first.options or each == first.options for each in options):
         return c.PushBatch(first.queue, payloads, first.options, durability=first.durability)
     return c.PushBatch(first.queue, payloads, each=options, durability=first.durability)
@@ -152,15 +132,25 @@ def batch_of(pushes: list[WaitingPush]) -> c.Command[Any]:
 def share(pushes: list[WaitingPush], reply: r.Pushed | r.PushedBatch) -> None:
     """Give each caller the answer to its own push."""
     if isinstance(reply, r.Pushed):
-        pushes[0].answer(reply)
+        answer(pushes[0][1], reply)
         return
-    for item, (job, one) in enumerate(zip(reply.ids, pushes, strict=True)):
-        refusal = reply.refused.get(item)
-        if refusal is not None:
-            one.answer(BY_CODE.get(refusal.code, StokerError)(refusal.message))
+    refused, duplicates, level = reply.refused, reply.duplicates, reply.level
+    for item, (job, (_, future)) in enumerate(zip(reply.ids, pushes, strict=True)):
+        if item in refused:
+            refusal = refused[item]
+            answer(future, BY_CODE.get(refusal.code, StokerError)(refusal.message))
         else:
-            by = reply.duplicates.get(item)
-            one.answer(r.Pushed(job, by is None, by, reply.level))
+            by = duplicates.get(item)
+            answer(future, r.Pushed(job, by is None, by, level))
+
+
+def answer(future: "asyncio.Future[r.Pushed]", reply: r.Pushed | StokerError) -> None:
+    if future.done():
+        return
+    if isinstance(reply, StokerError):
+        future.set_exception(reply)
+    else:
+        future.set_result(reply)
 
 
 def is_worth_parting(error: StokerError, pushes: list[WaitingPush]) -> bool:
@@ -175,8 +165,8 @@ def halves(pushes: list[WaitingPush]) -> tuple[list[WaitingPush], list[WaitingPu
 
 
 def answer_all(pushes: list[WaitingPush], error: StokerError) -> None:
-    for one in pushes:
-        one.answer(type(error)(*error.args))  # each caller gets an exception of its own: a traceback belongs to one
+    for _, future in pushes:
+        answer(future, type(error)(*error.args))  # each caller gets an exception of its own: a traceback belongs to one
 
 
 def unexpected(error: BaseException) -> StokerError:
