@@ -238,6 +238,19 @@ def test_with_room_again_jobs_are_taken_again(small: Small):
 
 
 @each_kind
+def test_what_nothing_needs_goes_when_the_disk_has_little_room(small: Small):
+    """No checkpoint is due by the settings. Three times the disk passes through it all the same."""
+    rare = msgspec.structs.replace(SMALL, checkpoint_records=1 << 40, checkpoint_files=1 << 20, events_bytes_max=0)
+    with small(SIZE) as place, served(place, rare) as child:
+        for _ in range(3 * SIZE // len(MUCH)):
+            if ask(child, "execute", c.PushBatch("q", [MUCH])) == "disk_full":
+                ask(child, "keep")
+                assert ask(child, "execute", c.PushBatch("q", [MUCH])) != "disk_full"
+            ask(child, "execute", c.Obliterate("q"))
+        assert list(place.path.glob("checkpoint-*"))
+
+
+@each_kind
 def test_it_is_closed_and_opened_on_a_full_disk(small: Small):
     """The reserve has room for a file of the log: a restart needs no more."""
     with small(SIZE) as place:

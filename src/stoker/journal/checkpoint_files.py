@@ -6,6 +6,7 @@ that a data directory keeps them in, each with a checksum:
 "STOKERCP" | for each chunk: length, 4 bytes | checksum, 4 | shard, 1 | data      the last chunk is empty
 """
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -58,10 +59,14 @@ def _saved_before(own: Iterable[int], saved: Saved) -> Iterator[tuple[Shard, int
         yield Shard(number), 0
 
 
-def write_checkpoint(write: Callable[[bytes], object], chunks: Iterable[Chunk]) -> None:
+def write_checkpoint(write: Callable[[bytes], object], chunks: Iterable[Chunk], bytes_max: int | None = None) -> None:
     """Chunks with the shard that they belong to, shard after shard."""
     write(MAGIC)
+    size = 0
     for shard, data in chunks:
+        size += HEAD.size + len(data)
+        if bytes_max is not None and size > bytes_max:
+            raise OSError(errno.ENOSPC, f"the disk is full, and a checkpoint takes more than {bytes_max} bytes")
         write(HEAD.pack(len(data), crc32(data, shard), shard) + data)
     write(HEAD.pack(0, crc32(b"", END), END))
 

@@ -3,6 +3,7 @@
 What a checkpoint is made of, and where it is put, say `retention.py` for a data directory and `postgres/retention.py`.
 """
 
+import logging
 import os
 import subprocess
 import sys
@@ -18,6 +19,16 @@ from stoker.journal.checkpoint_files import Chunk
 
 RETRY_S = 10.0
 """After a checkpoint that failed."""
+LOW, USUAL = 19, 0
+"""What is added to the niceness of the process. Where other processes want all of the machine, it gets next to nothing
+of it at 19.
+"""
+LATE = 4
+"""A log that has grown to so many times what makes a checkpoint due grows faster than checkpoints are made."""
+HASTE_S = 600.0
+"""How long checkpoints have the usual priority after that."""
+
+logger = logging.getLogger("stoker.journal")
 
 Q = TypeVar("Q", bound=msgspec.Struct)
 """What is asked for, on standard input."""
@@ -41,7 +52,7 @@ def unless_orphaned(chunks: Iterable[Chunk]) -> Iterator[Chunk]:
 
 def run(kind: type[Q], make: Callable[[Q], msgspec.Struct]) -> None:
     """The life of the process."""
-    os.nice(19)
+    os.nice(int(sys.argv[1]))
     request: Any = msgspec.json.decode(sys.stdin.buffer.read(), type=kind)
     PARENT.append(request.owner or os.getppid())
     sys.stdout.buffer.write(msgspec.json.encode(make(request)))
@@ -60,6 +71,9 @@ class Checkpoints(ABC, Generic[Q, A]):
     def __init__(self) -> None:
         self._process: subprocess.Popen[bytes] | None = None
         self._request: Q | None = None
+        self._is_hasty = False
+        """Whether the process has the usual priority."""
+        self._hasty_until = 0.0
         self._again_at = 0.0
         self.made = 0
         """How many checkpoints were made."""
@@ -70,8 +84,14 @@ class Checkpoints(ABC, Generic[Q, A]):
 
     # --- what is particular to one kind of journal ---------------------------------------------------
 
+    @property
     @abstractmethod
-    def _is_due(self) -> bool: ...
+    def _whose(self) -> str:
+        """For the log: a directory, or a seat."""
+
+    @abstractmethod
+    def _is_due(self, times: int = 1) -> bool:
+        """Whether the log has grown enough for the next one; or to so many times that: then it is urgent."""
 
     @abstractmethod
     def _ask(self) -> Q: ...
@@ -88,20 +108,33 @@ class Checkpoints(ABC, Generic[Q, A]):
         """Put it in force, and let go of what is no longer needed; or give it up."""
 
     @abstractmethod
-    def _discard(self, request: Q, why: str) -> None:
+    def _discard(self, request: Q) -> None:
         """Remove what was begun."""
 
     # --- what is the same ----------------------------------------------------------------------------
 
     def look(self) -> None:
-        """Begin a checkpoint if it is time, or put one that is finished in force."""
+        """Begin a checkpoint if it is time, put one that is finished in force, or hurry one that is too slow."""
         if self.pinned:
             return
         if self._process is not None:
             if self._process.poll() is not None:
                 self._finish()
+            elif not self._is_hasty and self._is_due(LATE):
+                self._hurry()
         elif self._may_begin():
             self.begin()
+
+    def _hurry(self) -> None:
+        """On a machine that is busy all the time, a process of low priority may never end, and the log would grow until
+        the disk is full. A process cannot raise its own priority, so another one begins anew.
+        """
+        request = self._request
+        assert request is not None
+        logger.warning("a checkpoint of %s takes too long: it gets more of the machine from now on", self._whose)
+        self.stop()
+        self._discard(request)
+        self.begin()
 
     def _may_begin(self) -> bool:
         return time.monotonic() >= self._again_at and self._is_due()
@@ -130,8 +163,11 @@ class Checkpoints(ABC, Generic[Q, A]):
     def _start(self, request: Q) -> None:
         """In a group of its own: Ctrl-C is for us, and we wait for it or end it. It notices if we die."""
         self._request = request
-        pipe = subprocess.PIPE
-        self._process = subprocess.Popen(self.command, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", process_group=0)
+        if self._is_due(LATE):
+            self._hasty_until = time.monotonic() + HASTE_S
+        self._is_hasty = time.monotonic() < self._hasty_until
+        command, pipe = (*self.command, str(USUAL if self._is_hasty else LOW)), subprocess.PIPE
+        self._process = subprocess.Popen(command, stdin=pipe, stdout=pipe, stderr=pipe, cwd="/", process_group=0)
         assert self._process.stdin is not None
         self._process.stdin.write(msgspec.json.encode(request))
         self._process.stdin.close()
@@ -155,7 +191,8 @@ class Checkpoints(ABC, Generic[Q, A]):
 
     def _give_up(self, request: Q, why: str) -> None:
         """Remove what was begun, and try again later."""
-        self._discard(request, why)
+        logger.warning("a checkpoint of %s failed, the log is kept: %s", self._whose, why)
+        self._discard(request)
         self.failed = why
         self._again_at = time.monotonic() + RETRY_S
 

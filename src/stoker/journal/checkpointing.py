@@ -31,6 +31,8 @@ class CheckpointRequest(msgspec.Struct, frozen=True, kw_only=True):
     expired: int
     """So many files of the log, from the first, are past retention: no reader of events needs them."""
     rewrite_below: float
+    bytes_max: int | None = None
+    """The checkpoint may take no more than this."""
     vfs: str = ""
     owner: int = 0
     """The process that asks. Without it, no process would use what is made."""
@@ -63,7 +65,7 @@ def make(request: CheckpointRequest, disk: Disk) -> Made:
     before = read_checkpoint(directory / manifest.checkpoint) if manifest.checkpoint is not None else ()
     chunks = made_anew(manifest.own, before, segments, position, needs.add)
     with disk.new_file(directory / request.checkpoint) as write:
-        write_checkpoint(write, unless_orphaned(chunks))
+        write_checkpoint(write, unless_orphaned(chunks), request.bytes_max)
     rewritten = _rewrite(directory, request, needs)
     return Made(position=position, dropped=needs.unneeded(), rewritten=rewritten)
 

@@ -61,18 +61,25 @@ class Held(Protocol):
         ...
 
 
-def is_due(finished: Sequence[Finished], position: Sequence[int], bounds: Bounds) -> bool:
-    """Whether the log behind a checkpoint, which reaches to `position`, has grown enough that the next one is due."""
-    behind = [part for part in finished if not is_covered(part, position)]
+def is_due(finished: Sequence[Finished], position: Sequence[int], bounds: Bounds, times: int = 1) -> bool:
+    """Whether the log behind a checkpoint, which reaches to `position`, has grown enough that the next one is due; or
+    to so many times that.
+    """
+    behind = behind_checkpoint(finished, position)
     if not behind:
         return False
     records = sum(behind[-1].last) - sum(position)
     size = sum(part.bytes for part in behind)
     return (
-        records >= bounds.checkpoint_records
-        or size >= bounds.checkpoint_bytes
-        or len(behind) >= bounds.checkpoint_files
+        records >= bounds.checkpoint_records * times
+        or size >= bounds.checkpoint_bytes * times
+        or len(behind) >= bounds.checkpoint_files * times
     )
+
+
+def behind_checkpoint(finished: Sequence[Finished], position: Sequence[int]) -> list[Finished]:
+    """The parts that a restart has to read."""
+    return [part for part in finished if not is_covered(part, position)]
 
 
 def is_covered(part: Finished, position: Sequence[int]) -> bool:

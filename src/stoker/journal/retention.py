@@ -3,7 +3,6 @@
 `needed.py` decides. A file that nothing needs is dropped, one that is mostly dead rewritten.
 """
 
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -13,11 +12,9 @@ from stoker.journal.checkpoint_process import Checkpoints
 from stoker.journal.checkpointing import CheckpointRequest, Made, make
 from stoker.journal.directory import LogEntry
 from stoker.journal.logfile import LogFile
-from stoker.journal.needed import expired, is_due
+from stoker.journal.needed import behind_checkpoint, expired, is_due
 from stoker.journal.sqlite import Segment, SqliteJournal
 from stoker.journal.transient_errors import is_not_opened
-
-logger = logging.getLogger("stoker.journal")
 
 
 class LogRetention(Checkpoints[CheckpointRequest, Made]):
@@ -39,11 +36,20 @@ class LogRetention(Checkpoints[CheckpointRequest, Made]):
         self._update = update
         self._numbers = numbers
 
-    def _is_due(self) -> bool:
-        manifest = self._journal.directory.manifest
-        if self._journal.is_full:
-            return False
-        return is_due(finished(manifest.logs), manifest.position, self._journal.settings)
+    @property
+    def _whose(self) -> str:
+        return str(self._journal.directory.path)
+
+    def _is_due(self, times: int = 1) -> bool:
+        """Where the disk has little room, the next one is due, and urgent, as soon as files may go by it."""
+        journal, manifest = self._journal, self._journal.directory.manifest
+        logs = finished(manifest.logs)
+        if journal.is_tight and self._expired(logs) and behind_checkpoint(logs, manifest.position):
+            return True
+        return not journal.is_full and is_due(logs, manifest.position, journal.settings, times)
+
+    def _expired(self, logs: list[LogEntry]) -> int:
+        return expired(logs, self._journal.written_at, self._journal.settings)
 
     def _uses_process(self) -> bool:
         return self._journal.settings.checkpoint_process
@@ -51,13 +57,14 @@ class LogRetention(Checkpoints[CheckpointRequest, Made]):
     def _ask(self) -> CheckpointRequest:
         directory = self._journal.directory
         number = self._numbers(2)
-        past = expired(finished(directory.manifest.logs), self._journal.written_at, self._journal.settings)
+        is_full = self._journal.is_full
         return CheckpointRequest(
             path=str(directory.path.absolute()),
             checkpoint=f"checkpoint-{number:08}",
             rewritten=f"log-{number + 1:08}.db",
-            expired=past,
-            rewrite_below=self._journal.settings.rewrite_below,
+            expired=self._expired(finished(directory.manifest.logs)),
+            rewrite_below=0.0 if is_full else self._journal.settings.rewrite_below,
+            bytes_max=directory.disk.free_bytes(directory.path) // 2 if is_full else None,
             vfs=self._journal.settings.vfs,
             owner=os.getpid(),
         )
@@ -65,11 +72,10 @@ class LogRetention(Checkpoints[CheckpointRequest, Made]):
     def _make(self, request: CheckpointRequest) -> Made:
         return make(request, self._journal.directory.disk)
 
-    def _discard(self, request: CheckpointRequest, why: str) -> None:
+    def _discard(self, request: CheckpointRequest) -> None:
         directory = self._journal.directory
         for name in (request.checkpoint, request.rewritten, f"{request.rewritten}-journal"):
             directory.disk.remove(directory.path / name)
-        logger.warning("a checkpoint of %s failed, the log is kept: %s", directory.path, why)
 
     def _enforce(self, request: CheckpointRequest, made: Made) -> None:
         """The manifest first; then no read begins in the old files any more, and they go."""

@@ -3,7 +3,6 @@
 `needed.py` decides. A partition that nothing needs is dropped, one that is mostly dead rewritten.
 """
 
-import logging
 import os
 import sys
 from collections.abc import Callable
@@ -31,8 +30,6 @@ INSERT INTO {s}.parts (seat, number, place, state, last, ended_at, bytes) VALUES
 """
 NO_PIECES = "DELETE FROM {s}.checkpoint_parts WHERE seat = %s AND number = %s"
 
-logger = logging.getLogger("stoker.journal")
-
 
 class SeatRetention(Checkpoints[SeatCheckpointRequest, SeatCheckpoint]):
     """Has checkpoints of a seat made, and lets go of what is no longer needed."""
@@ -56,8 +53,12 @@ class SeatRetention(Checkpoints[SeatCheckpointRequest, SeatCheckpoint]):
     def _full(self) -> list[LogTable]:
         return [table for table in self._journal.tables if table.last]
 
-    def _is_due(self) -> bool:
-        return not self._journal.absent and is_due(self._full(), self.position, self._journal.settings)
+    @property
+    def _whose(self) -> str:
+        return f"seat {self._journal.log.seat}"
+
+    def _is_due(self, times: int = 1) -> bool:
+        return not self._journal.absent and is_due(self._full(), self.position, self._journal.settings, times)
 
     def _uses_process(self) -> bool:
         return self._journal.settings.checkpoint_process
@@ -129,9 +130,8 @@ class SeatRetention(Checkpoints[SeatCheckpointRequest, SeatCheckpoint]):
             for table in old:
                 connection.execute(log.database.sql(DROP_TABLE, table=table.table))
 
-    def _discard(self, request: SeatCheckpointRequest, why: str) -> None:
+    def _discard(self, request: SeatCheckpointRequest) -> None:
         log = self._journal.log
-        logger.warning("a checkpoint of seat %d failed, the log is kept: %s", log.seat, why)
         with suppress(StokerError, psycopg.Error), self._link.use() as connection:
             connection.execute(log.database.sql(NO_PIECES), (log.seat, request.checkpoint))
             connection.execute(log.database.sql(DROP_TABLE, table=table_of(log.seat, request.rewritten)))
