@@ -17,20 +17,20 @@ class Levels:
     """The levels of one journal, and which of them a turn gets."""
 
     def __init__(self, journal: Journal, usual: Level | None) -> None:
-        self._has = tuple(journal.levels)
+        self.has = tuple(journal.levels)
         self.usual = self.given(usual or "commit")
         """What a command gets that asks for no level."""
-        self.later = frozenset(self._has) - frozenset(journal.at_once)
+        self.later = frozenset(self.has) - frozenset(journal.at_once)
         """Those that are reached after `append` has returned: replies wait for a ticket."""
-        self.quick = tuple(level for level in self._has if level != "memory") or self._has
-        """Those that promise something: such a turn may take the short way to the journal."""
+        self.deferred = self.later | {"memory"}
+        """Those for which nothing has to be written before `append` returns."""
 
     def given(self, asked: Level) -> Level:
         """The strongest level that the journal has up to the one asked for; its weakest if all are stronger."""
         return max(
-            (level for level in self._has if LEVELS.index(level) <= LEVELS.index(asked)),
+            (level for level in self.has if LEVELS.index(level) <= LEVELS.index(asked)),
             key=LEVELS.index,
-            default=self._has[0],
+            default=self.has[0],
         )
 
     def of(self, changed: Sequence[Shard], asked: Level | None) -> Level:

@@ -75,7 +75,8 @@ class Runtime:
         self._levels = levels = Levels(journal, level)
         self.level = levels.usual
         """What a command gets that asks for no level."""
-        self._later, self._quick, self._reads_wait = levels.later, levels.quick, journal.reads_wait
+        self._has, self._later, self._deferred = levels.has, levels.later, levels.deferred
+        self._reads_wait = journal.reads_wait
         """What the levels and the journal say, where each command finds it without a detour."""
         self.ticket = 0
         """What the replies of the last turn have to wait for; 0 = for nothing."""
@@ -132,7 +133,7 @@ class Runtime:
         shard = self._only or self._home(tenant, command)
         asked = command.durability if kind in TAKES_LEVEL else None  # type: ignore[attr-defined]
         level = self.level if asked is None else asked
-        if shard is None or level not in self._quick:
+        if shard is None or level not in self._has:
             return self._execute_checked(tenant, command, now)
         if self.journal.is_tight or (self.memory.is_full and kind in BRINGS_DATA):
             self._room.check(command)
@@ -286,7 +287,7 @@ class Runtime:
 
     def _commit_plainly(self) -> bool:
         """What `commit` does for a turn of one shard, when none of its commands has asked for a level."""
-        if len(self._touched) != 1 or self._asks != USUAL or self._readers or self.level not in self._quick:
+        if len(self._touched) != 1 or self._asks != USUAL or self._readers:
             return False
         (shard,) = self._touched
         if shard.queue_levels or shard.outbox or (shard.effects and (self._reads_wait or self.level in self._later)):
@@ -308,7 +309,8 @@ class Runtime:
 
     def _append(self, shard: Shard, level: r.Level) -> None:
         """What `commit` does for one shard when no command waits for it."""
-        self.journal.append(((shard.number, shard.records),), defer=level in self._later)
+        turn = ((shard.number, shard.records),)
+        self.journal.append(turn, defer=level in self._deferred, waits=level != "memory")
         if shard.staged or shard.index.bytes > shard.quiet_bytes:
             self._journaled(shard)
         shard.records.clear()
@@ -410,8 +412,7 @@ class Runtime:
         if changed:
             level = self._levels.of_all(changed, asks) if asks else self._levels.of(changed, asked)
             turn = [(shard.number, shard.records) for shard in changed]
-            waits = level != "memory"
-            self.journal.append(turn, defer=level in self._later or not waits, waits=waits)
+            self.journal.append(turn, defer=level in self._deferred, waits=level != "memory")
             if level in self._later:
                 self.ticket = self.journal.ticket()
             self._reached = level
