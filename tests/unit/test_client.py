@@ -63,6 +63,12 @@ def test_every_command_of_the_contract_has_a_method():
     assert [kind.__name__ for kind in c.ALL if f"c.{kind.__name__}(" not in source] == []
 
 
+def test_every_command_goes_through_execute():
+    """So that a client of one's own, which wraps it, misses none."""
+    source = (make_aio.CLIENT / "sync.py").read_text()
+    assert source.count("self._broker.execute(") == 1
+
+
 # --- options by name -------------------------------------------------------------------------------
 
 
