@@ -7,3 +7,5 @@ done. These are not tests: nothing here passes or fails by time.
 
 SMOKE_VARIABLE = "STOKER_BENCH_SMOKE"
 """Set in the environment if everything should be as small as it still runs. `sizes.py` reads it."""
+PICTURES_VARIABLE = "STOKER_BENCH_PICTURES"
+"""Names the folder in which parts that can draw do so."""

@@ -18,9 +18,9 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import msgspec
 
-from benchmarks import SMOKE_VARIABLE, figures
+from benchmarks import PICTURES_VARIABLE, SMOKE_VARIABLE, figures
 from benchmarks.parts import PARTS, RUNS
-from benchmarks.quiet import LOUD, Watch
+from benchmarks.quiet import LOUD, Watch, adopt_orphans
 
 if TYPE_CHECKING:
     from benchmarks.measure import Row
@@ -101,8 +101,11 @@ def main() -> None:
     if given.smoke:
         os.environ[SMOKE_VARIABLE] = "1"
     os.environ.pop("STOKER_URL", None)
+    if PICTURES_VARIABLE in os.environ:  # the parts run in another directory
+        os.environ[PICTURES_VARIABLE] = os.path.abspath(os.environ[PICTURES_VARIABLE])
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.platform()}")
+    adopt_orphans()
     with tempfile.TemporaryDirectory(prefix="stoker-bench-") as folder:
         os.environ["TMPDIR"] = tempfile.tempdir = folder
         os.chdir(folder)

@@ -1,12 +1,14 @@
 """Keeps what was measured, and makes a page of it.
 
-`benchmarks/figures.json` has the newest figures of each part and of each other queue, with date and machine;
-`docs/figures.md` is made from it. A test fails when the page is not up to date: `python -m benchmarks.figures` makes
-it.
+`benchmarks/figures.json` has the newest figures of each part and of each other queue, with date and machine.
+`docs/figures.md` is made from it, and so are the tables that other pages show between `<!-- table: PART -->` and
+`<!-- end -->`; the part `peers` is the table of other queues. A test fails when a page is not up to date:
+`python -m benchmarks.figures` makes them.
 """
 
 import os
 import platform
+import re
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -18,7 +20,11 @@ from benchmarks.parts import PARTS
 
 ROOT = Path(__file__).parents[1]
 DATA = ROOT / "benchmarks" / "figures.json"
-PAGE = ROOT / "docs" / "figures.md"
+DOCS = ROOT / "docs"
+PAGE = DOCS / "figures.md"
+TABLE = re.compile(r"(<!-- table: (\S+) -->\n).*?(<!-- end -->)", re.DOTALL)
+"""A table in a page, with its part."""
+PEERS = "peers"
 
 HEAD = """# Figures
 
@@ -70,7 +76,8 @@ def load() -> Figures:
 
 def save(figures: Figures) -> None:
     DATA.write_bytes(msgspec.json.format(msgspec.json.encode(figures), indent=1) + b"\n")
-    PAGE.write_text(page(figures))
+    for path, text in pages(figures):
+        path.write_text(text)
 
 
 def keep_part(name: str, runs: list[list[Row]], remark: str) -> None:
@@ -97,18 +104,41 @@ def counted(runs: int) -> str:
     return "1 run" if runs == 1 else f"{runs} runs, median and range"
 
 
-# --- the page --------------------------------------------------------------------------------------------------------
+# --- the pages -------------------------------------------------------------------------------------------------------
+
+
+def pages(figures: Figures) -> Iterator[tuple[Path, str]]:
+    """The page of all figures, and every page that shows a table, each as it should be."""
+    yield PAGE, page(figures)
+    for path in sorted(DOCS.rglob("*.md")):
+        text = path.read_text()
+        if TABLE.search(text):
+            yield path, with_tables(text, figures)
+
+
+def with_tables(text: str, figures: Figures) -> str:
+    """A page with the newest figures in its tables."""
+
+    def newest(place: "re.Match[str]") -> str:
+        lines = peers_table(figures.peers) if place[2] == PEERS else part_table(place[2], figures.parts[place[2]])
+        return "\n".join([place[1], *lines, place[3]])
+
+    return TABLE.sub(newest, text)
 
 
 def page(figures: Figures) -> str:
     parts = [line for name in PARTS if name in figures.parts for line in section(name, figures.parts[name])]
-    return "\n".join([HEAD, *parts, *peers(figures.peers)]).rstrip() + "\n"
+    peers = [PEERS_HEAD, *peers_table(figures.peers)] if figures.peers else []
+    return "\n".join([HEAD, *parts, *peers]).rstrip() + "\n"
 
 
 def section(name: str, found: PartFigures) -> Iterator[str]:
-    part = PARTS[name]
-    yield f"## {part.title} (`{name}`)\n"
-    yield f"Payloads of 100 bytes; {part.how}; {counted(len(found.runs))}. {found.date}; {found.machine}.\n"
+    yield f"## {PARTS[name].title} (`{name}`)\n"
+    yield from part_table(name, found)
+
+
+def part_table(name: str, found: PartFigures) -> Iterator[str]:
+    yield f"Payloads of 100 bytes; {PARTS[name].how}; {counted(len(found.runs))}. {found.date}; {found.machine}.\n"
     if found.remark:
         yield f"{found.remark}.\n"
     yield "| | figure | floor | ratio | |\n|---|---|---|---|---|"
@@ -125,10 +155,8 @@ def line(rows: Sequence[Row]) -> str:
     return "| " + " | ".join(cell.replace("|", "/") for cell in cells) + " |"
 
 
-def peers(found: dict[str, PeerFigures]) -> Iterator[str]:
-    if not found:
-        return
-    yield PEERS_HEAD
+def peers_table(found: dict[str, PeerFigures]) -> Iterator[str]:
+    """One line for each queue, and below it how each was run."""
     columns = list(next(iter(found.values())).cells)
     yield "| | " + " | ".join(columns) + " |\n|---|" + "---|" * len(columns)
     for name, peer in found.items():
@@ -137,6 +165,7 @@ def peers(found: dict[str, PeerFigures]) -> Iterator[str]:
     for name, peer in found.items():
         remark = f"; {peer.remark}" if peer.remark else ""
         yield f"- {name}: {peer.title}; {counted(peer.runs)}; {peer.date}; {peer.machine}{remark}"
+    yield ""
 
 
 if __name__ == "__main__":

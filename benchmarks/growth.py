@@ -4,18 +4,20 @@ Every point is measured over TCP, level `commit`, payloads of 100 bytes, through
 and then single pushes, and a pull and an ack of one job, are timed. The churn pushes, pulls and acknowledges without a
 pause and looks at memory, directory and times again and again; `STOKER_BENCH_CHURN_S` says for how long.
 
-`python -m benchmarks growth` prints the table. `python -m benchmarks.growth FOLDER` also draws the curves, as SVG.
+Every point is told at once. With `STOKER_BENCH_PICTURES=docs/images`, the curves are drawn there, as SVG.
 """
 
+import os
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 
 import msgspec
 
 import stoker
+from benchmarks import PICTURES_VARIABLE
 from benchmarks.durable import place
 from benchmarks.measure import PAYLOAD, Row, resident_bytes, table
 from benchmarks.served import CountingSocket, frame, server_pid, stoker_server
@@ -28,8 +30,8 @@ BATCH = 1_000
 SOME = sized(100_000, 1_000)
 """Jobs that wait where something else grows."""
 CHURN_S = sized(30, 1, "STOKER_BENCH_CHURN_S")
-LOOKS = sized(30, 2)
-"""How often the churn is looked at."""
+LOOKS, ROWS = sized(30, 2), 6
+"""How often the churn is looked at, and about how many of these points are in the table."""
 STEPS: dict[str, tuple[int, ...]] = {
     "waiting jobs": (1_000, 2_000) if IS_SMOKE else (10_000, 100_000, 1_000_000, 10_000_000),
     "queues": (1, 10) if IS_SMOKE else (1, 10, 100, 1_000, 10_000),
@@ -134,10 +136,6 @@ def churn() -> Iterator[Point]:
             yield looked("seconds of churn", round(time.perf_counter() - began, 1), client, pid, path, "q0")
 
 
-def points() -> list[Point]:
-    return [*(MEASURE[what](size) for what, sizes in STEPS.items() for size in sizes), *churn()]
-
-
 def rows_of(point: Point) -> Row:
     note = (
         f"push p99 {point.push_p99:,.0f} us; pull + ack p50 {point.cycle_p50:,.0f}, p99 {point.cycle_p99:,.0f} us;"
@@ -146,24 +144,36 @@ def rows_of(point: Point) -> Row:
     return Row(f"{point.size:>12,.0f} {point.what}, one push, p50", point.push_p50, unit="us", note=note)
 
 
-def rows() -> list[Row]:
-    found = points()
-    churned = [point for point in found if point.what == "seconds of churn"]
-    kept = [point for point in found if point not in churned or point in churned[:: max(1, len(churned) // 5)]]
-    return [rows_of(point) for point in kept]
+def sizes() -> list[Row]:
+    return [rows_of(point) for point in told(MEASURE[what](size) for what in STEPS for size in STEPS[what])]
+
+
+def times() -> list[Row]:
+    found = told(churn())
+    return [rows_of(point) for point in found[:: max(1, len(found) // ROWS)]]
+
+
+def told(points: Iterable[Point]) -> list[Point]:
+    """All of them. Each is printed when it comes, because some take minutes; then the curves are drawn if wanted."""
+    found = []
+    for point in points:
+        print(*table([[rows_of(point)]]), file=sys.stderr, flush=True)
+        found.append(point)
+    if folder := os.environ.get(PICTURES_VARIABLE):
+        draw(found, Path(folder))
+    return found
 
 
 # --- the curves ------------------------------------------------------------------------------------------------------
 
 
-def draw(found: list[Point], folder: Path) -> list[Path]:
+def draw(found: list[Point], folder: Path) -> None:
     """One picture for each thing that grows: times on the left, memory and directory on the right."""
     from matplotlib import pyplot as plt
 
     from stoker.spark.report.charts import AMBER, BLUE, GREEN, RED, STYLE
 
     folder.mkdir(parents=True, exist_ok=True)
-    drawn = []
     with plt.rc_context(STYLE):
         for what in dict.fromkeys(point.what for point in found):
             those = [point for point in found if point.what == what]
@@ -183,18 +193,5 @@ def draw(found: list[Point], folder: Path) -> list[Path]:
                 axes.legend(fontsize=7)
                 if what in STEPS:
                     axes.set_xscale("log")
-            drawn.append(folder / f"growth-{what.replace(' ', '-')}.svg")
-            figure.savefig(drawn[-1], metadata={"Date": None})
+            figure.savefig(folder / f"growth-{what.replace(' ', '-')}.svg", metadata={"Date": None})
             plt.close(figure)
-    return drawn
-
-
-def main(folder: str) -> None:
-    found = points()
-    print("\n".join(table([[rows_of(point) for point in found]])))
-    for path in draw(found, Path(folder)):
-        print(path)
-
-
-if __name__ == "__main__":
-    main(sys.argv[1])

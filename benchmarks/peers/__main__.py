@@ -30,7 +30,7 @@ from benchmarks.durable import place
 from benchmarks.measure import resident_bytes, spread
 from benchmarks.peers.places import CannotBeHad, place_of
 from benchmarks.peers.queues import OURS, PEERS, OtherQueue
-from benchmarks.quiet import LOUD, Watch
+from benchmarks.quiet import LOUD, Watch, adopt_orphans
 from benchmarks.served import server_pid, stoker_server
 
 ROOT = Path(__file__).parents[2]
@@ -264,6 +264,7 @@ def main() -> None:
     if unknown:
         sys.exit(f"unknown: {', '.join(sorted(unknown))}; there are stoker, {', '.join(PEERS)}")
     wanted = given.names or [*PEERS, "stoker"]
+    adopt_orphans()
     print(f"Python {platform.python_version()}, {os.cpu_count()} cores, {platform.platform()}")
     print("Jobs of 100 bytes that only count; Redis in memory and without a disk; median and range of the runs")
     for name in wanted:

@@ -26,8 +26,19 @@ def test_a_single_run_has_no_range() -> None:
     assert line.endswith("told")
 
 
-def test_the_page_of_figures_is_made_from_what_was_kept() -> None:
-    assert figures.PAGE.read_text() == figures.page(figures.load()), "run: python -m benchmarks.figures"
+def test_the_pages_show_what_was_kept() -> None:
+    for path, text in figures.pages(figures.load()):
+        assert path.read_text() == text, f"{path.name} is not up to date; run: python -m benchmarks.figures"
+
+
+def test_a_table_in_a_page_is_replaced_and_the_text_around_it_stays() -> None:
+    kept = figures.Figures({"batches": figures.PartFigures("2026-01-02", "2 cores", [[Row("push", 100.0)]])})
+    before = "# Page\n<!-- table: batches -->\nold\n<!-- end -->\nText.\n"
+    after = figures.with_tables(before, kept)
+    assert "| push | 100 jobs/s |  |  |  |" in after
+    assert "old" not in after
+    assert (after.partition("<!--")[0], after.rpartition("-->")[2]) == ("# Page\n", "\nText.\n")
+    assert figures.with_tables(after, kept) == after
 
 
 def test_a_page_has_every_figure_with_its_range() -> None:
@@ -63,3 +74,23 @@ def test_the_load_of_others_is_seen() -> None:
     finally:
         child.kill()
         child.wait()
+
+
+OUTLIVED = f"""
+import subprocess, sys
+from benchmarks.quiet import TICKS, Watch, adopt_orphans, stat_of
+
+adopt_orphans()
+watch = Watch()
+start = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', sys.argv[1]], stdout=-3).pid)"
+orphan = subprocess.check_output([sys.executable, "-c", start, {SPIN!r}], text=True).strip()
+while stat_of(orphan)[0] != "Z":
+    pass
+print((watch._used() - watch._ours) / TICKS)
+"""
+"""In a process of its own: it adopts what its children leave behind."""
+
+
+def test_the_load_of_a_process_that_outlives_its_parent_is_ours() -> None:
+    seconds = float(subprocess.check_output([sys.executable, "-c", OUTLIVED], text=True, timeout=60))
+    assert seconds >= BUSY_S * 0.8 + BUSY_S * 0.5, "the orphan's, and our own while we waited for it"
