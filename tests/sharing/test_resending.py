@@ -13,7 +13,7 @@ from stoker.brokers.resending import Plan, ResendAnswer, may_resend, resend_step
 from stoker.brokers.sending_window import SendingWindows
 from stoker.model import commands as c
 from stoker.model.errors import InvalidRequest, NotFound, StokerError, Unavailable, Unknown
-from stoker.model.options import Backoff, Options
+from stoker.model.options import Backoff, DeadLetterPolicy, Options
 from stoker.model.states import State
 from stoker.model.steps import carry_out
 from stoker.testing import World
@@ -175,6 +175,33 @@ def test_a_failure_of_another_kind_is_not_taken_for_ours(world: World):
     (job,), token = pulled(world, Options(lease_ms=1_000, backoff=Backoff(base_ms=0)))
     world.advance(5_000)
     reply = lost(world, c.Fail([job], token, error="broken"))
+    assert dict(reply.refused) == {job: "lost_lease"}
+
+
+SETTLED = (lambda ids, token: c.Fail(ids, token, error="broken"), c.Release)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("settle", SETTLED)
+def test_a_job_that_was_to_be_cancelled_is_cancelled_by_its_worker(world: World, settle: Any, is_kept: bool):
+    """The queue may keep cancelled jobs as dead letters."""
+    world.client.set_queue_policy("q", dead_letters=DeadLetterPolicy(take_cancelled=is_kept))
+    (job,), token = pulled(world)
+    world.client.cancel(job)
+    reply = lost(world, settle([job], token))
+    assert not reply.refused
+    assert world.client.get_job(job).state is (State.FAILED if is_kept else State.CANCELLED)
+
+
+@pytest.mark.parametrize("is_kept", [False, True])
+@pytest.mark.parametrize("settle", SETTLED)
+def test_a_job_that_was_cancelled_when_its_lease_ended_was_not_settled(world: World, settle: Any, is_kept: bool):
+    """Else a worker hears that it settled a job whose lease was over long before it said so."""
+    world.client.set_queue_policy("q", dead_letters=DeadLetterPolicy(take_cancelled=is_kept))
+    (job,), token = pulled(world, Options(lease_ms=1_000))
+    world.client.cancel(job)
+    world.advance(5_000)
+    reply = lost(world, settle([job], token))
     assert dict(reply.refused) == {job: "lost_lease"}
 
 

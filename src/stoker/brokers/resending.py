@@ -159,10 +159,8 @@ def done_before(command: Any, job: int) -> Plan[Found]:
         return False
     if type(command) is c.Ack:
         return last.kind is EventKind.COMPLETED
-    if last.kind is EventKind.CANCELLED and last.reason == Reason.CANCELLED:
-        return r.FailedJob(job, State.CANCELLED) if type(command) is c.Fail else True
     if type(command) is c.Release:
-        return last.kind in HANDS_BACK
+        return last.kind in HANDS_BACK or (last.reason == Reason.CANCELLED and not last.error)
     return failed_by(command, job, last)
 
 
@@ -200,6 +198,9 @@ def delivery_of(story: r.Story, token: int) -> Iterator[Event] | None:
 
 
 def failed_by(command: c.Fail, job: int, last: Event) -> Found:
+    """What a failure came to. A job that was to be cancelled ends with any delivery, also with one whose lease ended:
+    the error tells which.
+    """
     if last.reason in BY_ITSELF or not says(last.error, command.error):
         return False
     if not says(last.error_class, command.error_class):
@@ -208,6 +209,8 @@ def failed_by(command: c.Fail, job: int, last: Event) -> Found:
         return r.FailedJob(job, State.DELAYED if last.due > last.at else State.WAITING, last.due)
     if last.kind is EventKind.FAILED:
         return r.FailedJob(job, State.FAILED)
+    if last.kind is EventKind.CANCELLED and last.reason == Reason.CANCELLED:
+        return r.FailedJob(job, State.CANCELLED)
     return False
 
 
