@@ -17,6 +17,7 @@ from stoker.model.options import Options
 from stoker.model.states import State
 from stoker.records import records as rec
 from stoker.runtime import process_requests
+from stoker.runtime.multiprocess_pull import take_under
 from stoker.runtime.process_messages import PeerAnswer, PeerAsk, PeerDrop, UnreadableMessage, from_bytes, to_bytes
 from tests.processes.test_death import QUEUES, SETTINGS, SHARDS
 from tests.processes.world import Processes, SharedClock, end
@@ -114,6 +115,22 @@ def test_many_who_pull_at_once_get_each_job_once(world: Processes, count: int):
     assert len(set(pulled)) == len(pulled)
     for delivery in deliveries:
         assert at(world, 0, c.Ack(delivery.ids, delivery.token)).count == len(delivery)
+
+
+def test_a_pull_that_comes_late_does_not_take_a_token_of_another_pull(world: Processes):
+    """Between the queues of one process lies one of another, so that process is asked twice. The first time it has given
+    out a higher token; the second time, in another shard, the token itself, to another pull.
+    """
+    first, between, last = QUEUES[0], QUEUES[1], QUEUES[2]
+    for queue in (first, between, last):
+        at(world, 0, c.PushBatch(queue, [b""] * 4))
+    token = at(world, 0, c.Pull([last])).token
+    while at(world, 0, c.Pull([first])).token < token:
+        pass
+    pull, turns = c.Pull([first, between, last], 9), [(0, [first]), (1, [between]), (0, [last])]
+    delivery, is_late = world.call(take_under(token, world.at(0), "default", pull, turns))
+    assert is_late
+    assert delivery is None or {run.queue for run in delivery.runs} == {between}
 
 
 def test_those_who_want_one_claim_get_the_same_jobs(world: Processes):

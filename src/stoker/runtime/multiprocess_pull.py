@@ -99,18 +99,21 @@ async def take_under(
     """Go from process to process until there is enough; and whether one has given out a higher token meanwhile."""
     runs: list[r.Run] = []
     left, late = command.count, False
-    asked: set[int] = set()
+    given: set[int] = set()
+    """The processes that have used the token for this pull. One that came late has not, though another pull may have."""
     try:
         for process, names in turns:
             own = msgspec.structs.replace(command, queues=names, count=left, wait_ms=0)
             with suppress(PeerLost, errors.Unavailable, errors.Unknown):
                 taken: process_requests.TakenJobs = await router.ask(
-                    process, tenant, process_requests.Take(own, token, process in asked)
+                    process, tenant, process_requests.Take(own, token, process in given)
                 )
                 runs += taken.delivery.runs
                 left -= len(taken.delivery)
-                late |= taken.late
-            asked.add(process)
+                if taken.late:
+                    late = True
+                else:
+                    given.add(process)
             if not left:
                 break
     except BaseException:  # the caller has left

@@ -54,7 +54,7 @@ class Take(c.Command[TakenJobs], frozen=True, gc=False):
     pull: c.Pull
     token: int
     again: bool = False
-    """This process was asked before, for queues that come earlier: so the token was given out here, by the same."""
+    """The same pull has used the token here already, for queues that come earlier."""
 
 
 class Await(c.Command[r.Delivery], frozen=True, gc=False):
