@@ -28,11 +28,10 @@ EMPTY = r.Delivery()
 
 def pull(shard: ShardState, tenant: str, command: c.Pull, now: int) -> "r.Delivery | Parked":
     check_pull(shard, command)
-    if command.count == 1 and command.claim is None and len(command.queues) == 1:
+    if command.claim is None and len(command.queues) == 1:
         queue = shard.known_queue(tenant, command.queues[0])
-        if queue is not None and queue.is_free:
-            queue.worker_seen_at = now
-            found = fast_path.pull(shard, queue, command, now)
+        if queue is not None:
+            found = pull_first(shard, queue, command, now)
             if found is not None:
                 return found
     for name in command.queues:
@@ -66,6 +65,14 @@ def check_pull(shard: ShardState, command: c.Pull) -> None:
         checks.duration(command.lease_ms, "lease_ms", limits.lease_ms_min)
     if command.claim is not None:
         checks.key(command.claim, "claim", limits)
+
+
+def pull_first(shard: ShardState, queue: QueueState, command: c.Pull, now: int) -> r.Delivery | None:
+    """The first job of the only queue of a pull, on the short path, if that is all that the pull can get."""
+    if not queue.is_free or (command.count != 1 and queue.ready.size != 1):
+        return None
+    queue.worker_seen_at = now
+    return fast_path.pull(shard, queue, command, now)
 
 
 def dispatch(shard: ShardState, tenant: str, command: c.Pull, now: int) -> r.Delivery | None:
@@ -249,7 +256,7 @@ def serve(shard: ShardState, now: int) -> None:
         arrival, _, queue = heappop(line)
         parked = first_waiter(queue)
         if parked is not None and parked.arrival == arrival and can_deliver(queue, now):
-            shard.answer(parked, deliver(shard, parked, now))
+            shard.answer(parked, deliver(shard, parked, queue, now))
         stand_in_line(line, queue, now)
     for queue in touched:
         if queue.waiters:
@@ -264,11 +271,18 @@ def stand_in_line(line: list[tuple[int, int, QueueState]], queue: QueueState, no
         heappush(line, (parked.arrival, id(queue), queue))
 
 
-def deliver(shard: ShardState, parked: Parked, now: int) -> r.Delivery:
-    """What a waiting pull gets. If another pull has made its claim in the meantime, it gets what that claim holds."""
+def deliver(shard: ShardState, parked: Parked, queue: QueueState, now: int) -> r.Delivery:
+    """What a waiting pull gets now that this queue has something for it.
+
+    If another pull has made its claim in the meantime, it gets what that claim holds.
+    """
     command = parked.command
     assert type(command) is c.Pull
-    delivery = reread_claim(shard, parked.tenant, command.claim) if command.claim is not None else None
+    delivery = None
+    if command.claim is not None:
+        delivery = reread_claim(shard, parked.tenant, command.claim)
+    elif len(command.queues) == 1:
+        delivery = pull_first(shard, queue, command, now)
     if delivery is None:
         delivery = dispatch(shard, parked.tenant, command, now)
     assert delivery is not None
@@ -291,7 +305,7 @@ def first_waiter(queue: QueueState) -> Parked | None:
 
 
 def can_deliver(queue: QueueState, now: int) -> bool:
-    return capacity(queue, 1, now) > 0 and queue.ready.front() is not None
+    return (queue.is_free or capacity(queue, 1, now) > 0) and queue.ready.front() is not None
 
 
 def arm_refill(shard: ShardState, queue: QueueState, now: int) -> None:
