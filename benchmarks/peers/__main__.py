@@ -1,10 +1,10 @@
 """Prints the table: `python -m benchmarks.peers`, or some of it: `python -m benchmarks.peers celery stoker --runs 1`.
 
 Each queue runs the same work in a fresh place, run by run: W1 push many jobs in bulk, W2 single pushes of ten callers,
-W3 single pushes of one caller, W4 run all jobs with a handler that only counts, W5 the memory that a waiting job takes,
-W6 from a push to its handler on an idle worker. Every job has to run; jobs that ran twice are reported. A queue that
-cannot be installed here is named with the reason. STOKER_BENCH_NOISY=1 shows the output of the workers. `--keep` writes
-what was measured into `docs/figures.md`.
+W3 single pushes of one caller, W4 run all jobs with a handler that only counts, W5 the memory or disk that a waiting
+job takes, W6 from a push to its handler on an idle worker. Every job has to run; jobs that ran twice are reported. A
+queue that cannot be installed here is named with the reason. STOKER_BENCH_NOISY=1 shows the output of the workers.
+`--keep` writes what was measured into `docs/figures.md`.
 """
 
 import argparse
@@ -19,7 +19,7 @@ import sys
 import tempfile
 import time
 import venv
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
@@ -29,7 +29,7 @@ from benchmarks import figures
 from benchmarks.durable import place
 from benchmarks.measure import resident_bytes, spread
 from benchmarks.peers.places import CannotBeHad, place_of
-from benchmarks.peers.queues import OURS, PEERS, OtherQueue
+from benchmarks.peers.queues import OURS, PEERS, OtherQueue, OurQueue
 from benchmarks.quiet import LOUD, Watch, adopt_orphans
 from benchmarks.served import server_pid, stoker_server
 
@@ -206,18 +206,34 @@ def peer_run(name: str, peer: OtherQueue, share: int) -> Found:
 # --- ours ------------------------------------------------------------------------------------------------------------
 
 
-def our_run(kind: str, jobs: int, share: int) -> Found:
-    jobs, found = jobs // share, Found()
-    with place() as path, stoker_server(path) as port, tempfile.TemporaryDirectory() as folder:
-        counter, server = Counter(folder), server_pid(port)
-        env = {**os.environ, **counter.env, "STOKER_URL": f"tcp://127.0.0.1:{port}", "STOKER_KIND": kind}
+@contextmanager
+def our_place(queue: OurQueue) -> Iterator[tuple[str, Callable[[], int]]]:
+    """The URL of a new queue, and what tells the bytes that it takes: memory of its server, or its files."""
+    with place() as path:
+        if queue.has_server:
+            with stoker_server(path) as port:
+                server = server_pid(port)
+                yield f"tcp://127.0.0.1:{port}", lambda: resident_bytes(server)
+        else:
+            yield f"sqlite:///{path}/queue", lambda: file_bytes(Path(path))
+
+
+def file_bytes(folder: Path) -> int:
+    return sum(file.stat().st_size for file in folder.rglob("*") if file.is_file())
+
+
+def our_run(queue: OurQueue, share: int) -> Found:
+    jobs, found = queue.jobs // share, Found()
+    with our_place(queue) as (url, bytes_now), tempfile.TemporaryDirectory() as folder:
+        counter = Counter(folder)
+        env = {**os.environ, **counter.env, "STOKER_URL": url, "STOKER_KIND": queue.kind}
         env["PYTHONPATH"] = os.pathsep.join((str(ROOT), str(APPS)))
         driver = [sys.executable, str(APPS / "driver.py"), "benchmarks.peers.stoker_app"]
         said([*driver, "bulk", "10"], env, ROOT)
-        before = resident_bytes(server)
+        before = bytes_now()
         found.bulk = said([*driver, "bulk", str(jobs)], env, ROOT)
-        found.job_bytes = (resident_bytes(server) - before) / jobs
-        with running([sys.executable, "-m", "benchmarks.peers.stoker_app", "work", kind], env, ROOT):
+        found.job_bytes = (bytes_now() - before) / jobs
+        with running([sys.executable, "-m", "benchmarks.peers.stoker_app", "work", queue.kind], env, ROOT):
             drained(counter, jobs + 10, found)
             said([*driver, "idle", str(IDLE)], env, ROOT)
             counter.wait(jobs + 10 + IDLE)
@@ -232,8 +248,7 @@ def our_run(kind: str, jobs: int, share: int) -> Found:
 
 def measured(name: str, share: int) -> Found:
     if name in OURS:
-        kind, jobs, _ = OURS[name]
-        return our_run(kind, jobs, share)
+        return our_run(OURS[name], share)
     return peer_run(name, PEERS[name], share)
 
 
@@ -274,7 +289,8 @@ def main() -> None:
                 install(name, PEERS[name])
                 title = f"{version_of(name, PEERS[name])}; {PEERS[name].note}"
             for own in [name] if name in PEERS else OURS:
-                show(own, title or OURS[own][2], given.runs, SHARE if given.quick else 1, keep=given.keep)
+                told = title or f"{OURS[own].note}; every push and ack committed to disk"
+                show(own, told, given.runs, SHARE if given.quick else 1, keep=given.keep)
         except (CannotBeHad, subprocess.SubprocessError) as error:
             print(f"\n{name}: NOT MEASURED: {error}", flush=True)
 

@@ -96,8 +96,23 @@ PEERS = {
         is_node=True,
     ),
 }
+
+
+class OurQueue(msgspec.Struct, frozen=True):
+    """Stoker, with handlers of one kind."""
+
+    kind: str
+    """Of the handler: a job of `stoker_app.py`."""
+    jobs: int
+    note: str
+    has_server: bool = True
+    """Whether its processes reach the queue through a server. Otherwise they share a directory, as by default."""
+
+
 OURS = {
-    "stoker, plain function": ("plain", 200_000, "1 worker, 1 thread; every push and ack committed to disk"),
-    "stoker, batch handler": ("batch", 200_000, "1 worker, batches of up to 1,000; committed to disk"),
-    "stoker, async handler": ("async", 100_000, "1 worker, 100 at a time; committed to disk"),
+    "stoker, plain function": OurQueue("plain", 200_000, "server; 1 worker, 1 thread"),
+    "stoker, batch handler": OurQueue("batch", 200_000, "server; 1 worker, batches of up to 1,000"),
+    "stoker, async handler": OurQueue("async", 100_000, "server; 1 worker, 100 at a time"),
+    "stoker, directory, plain": OurQueue("plain", 200_000, "no server; 1 worker, 1 thread", has_server=False),
+    "stoker, directory, async": OurQueue("async", 100_000, "no server; 1 worker, 100 at a time", has_server=False),
 }
