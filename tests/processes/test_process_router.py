@@ -133,6 +133,18 @@ def test_a_pull_that_comes_late_does_not_take_a_token_of_another_pull(world: Pro
     assert delivery is None or {run.queue for run in delivery.runs} == {between}
 
 
+def test_a_process_gives_a_token_to_one_pull_only(world: Processes):
+    """Nodes without shards may choose the same token for different pulls."""
+    for queue in (QUEUES[0], QUEUES[2]):
+        at(world, 0, c.Push(queue, b""))
+    token = at(world, 0, c.Pull([QUEUES[0]])).token + 1_000
+    at(world, 0, c.Push(QUEUES[0], b""))
+    takes = [process_requests.Take(c.Pull([queue]), token) for queue in (QUEUES[0], QUEUES[2])]
+    first, second = [world.call(world.at(0).ask(0, "default", take)) for take in takes]
+    assert (len(first.delivery), first.late) == (1, False)
+    assert (len(second.delivery), second.late) == (0, True)
+
+
 def test_those_who_want_one_claim_get_the_same_jobs(world: Processes):
     ids = {at(world, 0, c.Push(queue, b"")).id for queue in QUEUES}
 

@@ -215,7 +215,11 @@ class ProcessRouter:
         return process_of(shard, len(self.processes)) if type(shard) is int and 0 <= shard < self.shards else 0
 
     def new_token(self, least: int) -> int:
-        """A token for a delivery of several processes. No other process chooses it: each has numbers of its own."""
+        """A token for a delivery of several processes.
+
+        Each process that has shards chooses numbers of its own. Those without shards share theirs: if two choose the same,
+        each process with shards takes it from one of them only, and the other comes late.
+        """
         step = len(self.processes) + 1
         self._token = max(self._token + step, least + (min(self.me, step - 1) - least) % step)
         return self._token
