@@ -118,8 +118,8 @@ def test_many_who_pull_at_once_get_each_job_once(world: Processes, count: int):
 
 
 def test_a_pull_that_comes_late_does_not_take_a_token_of_another_pull(world: Processes):
-    """Between the queues of one process lies one of another, so that process is asked twice. The first time it has given
-    out a higher token; the second time, in another shard, the token itself, to another pull.
+    """Between the queues of one process lies one of another, so that process is asked twice. The first time it has
+    given out a higher token; the second time, in another shard, the token itself, to another pull.
     """
     first, between, last = QUEUES[0], QUEUES[1], QUEUES[2]
     for queue in (first, between, last):

@@ -100,7 +100,7 @@ async def take_under(
     runs: list[r.Run] = []
     left, late = command.count, False
     given: set[int] = set()
-    """The processes that have used the token for this pull. One that came late has not, though another pull may have."""
+    """The processes that have used the token for this pull. One that was late has not, but another pull may have."""
     try:
         for process, names in turns:
             own = msgspec.structs.replace(command, queues=names, count=left, wait_ms=0)

@@ -217,8 +217,8 @@ class ProcessRouter:
     def new_token(self, least: int) -> int:
         """A token for a delivery of several processes.
 
-        Each process that has shards chooses numbers of its own. Those without shards share theirs: if two choose the same,
-        each process with shards takes it from one of them only, and the other comes late.
+        Each process that has shards chooses numbers of its own. Those without shards share theirs: if two choose the
+        same, each process with shards takes it from one of them only, and the other comes late.
         """
         step = len(self.processes) + 1
         self._token = max(self._token + step, least + (min(self.me, step - 1) - least) % step)
