@@ -63,7 +63,7 @@ def test_a_push_makes_one_job(world: World):
     reply = lost(world, c.Push("q", b"x"))
     assert reply.created
     assert world.client.get_counts().waiting == 1
-    assert world.client.pull("q").payloads == (b"x",)
+    assert world.client.pull("q").payloads == [b"x"]
 
 
 def test_a_push_that_is_a_duplicate_says_so(world: World):

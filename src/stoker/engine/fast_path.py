@@ -87,7 +87,7 @@ def pull(shard: ShardState, queue: QueueState, command: c.Pull, now: int) -> r.D
         note(queue.wait, now - pushed_at)
     if not queue.touched:
         queue.touch()
-    return r.Delivery(token, (r.Run(queue.name, (job_id,), (payload,), options, 1, pushed_at, until),))
+    return r.Delivery(token, (r.Run(queue.name, (job_id,), [payload], options, 1, pushed_at, until),))
 
 
 def ack(shard: ShardState, tenant: str, job_id: int, tokens: c.Tokens, now: int) -> r.Settled | None:
