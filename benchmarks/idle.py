@@ -1,4 +1,4 @@
-"""From a push to the start of its handler, while nothing else is to do: one job every 5 ms.
+"""From a push to the start of its handler, and to its answer, while nothing else is to do: one job every 5 ms.
 
 The floor of every line is a bare round trip in the same run, with the same pauses: a frame to a server that only echoes
 it. The handler takes the time; all processes of a machine share the clock. `bare pull` is a client that waits in a
@@ -39,19 +39,23 @@ def table() -> list[Row]:
         with place() as data, stoker_server(data) as port:
             for name in QUEUES:
                 with connected(f"tcp://127.0.0.1:{port}", name) as (client, child):
-                    rows += rows_of(f"over TCP, {WHAT[name]}", starts(client, child, name), floor, 3)
+                    rows += rows_of(f"over TCP, {WHAT[name]}", *starts(client, child, name), floor, 3)
         for owner in ("worker", "pusher"):
             for name in QUEUES:
                 with place() as data, sharing(f"sqlite:///{data}/queue", name, owner) as (client, child):
                     what = f"shared directory, the {owner} has it open, {WHAT[name]}"
-                    rows += rows_of(what, starts(client, child, name), floor, 4)
+                    rows += rows_of(what, *starts(client, child, name), floor, 4)
     return rows
 
 
-def rows_of(what: str, times: list[float], floor: float, asked: int) -> list[Row]:
-    found = quantiles(times)
+def rows_of(what: str, begun: list[float], answered: list[float], floor: float, asked: int) -> list[Row]:
+    found = quantiles(begun)
     note = "" if "bare" in what else f"asked <= {asked} of a bare round trip"
-    return [Row(f"{what}, p50", found.p50, floor, "us", note), Row(f"{what}, p99", found.p99, unit="us")]
+    return [
+        Row(f"{what}, p50", found.p50, floor, "us", note),
+        Row(f"{what}, p99", found.p99, unit="us"),
+        Row(f"{what}, the push answered, p50", quantiles(answered).p50, unit="us"),
+    ]
 
 
 def echoes(port: int) -> list[float]:
@@ -90,16 +94,18 @@ def until_ready(client: stoker.Client, child: "subprocess.Popen[str]", name: str
         time.sleep(0.01)
 
 
-def starts(client: stoker.Client, child: "subprocess.Popen[str]", name: str) -> list[float]:
-    """Microseconds from each push to the start of its handler."""
+def starts(client: stoker.Client, child: "subprocess.Popen[str]", name: str) -> tuple[list[float], list[float]]:
+    """Microseconds from each push to the start of its handler, and to the answer."""
     kind = "begun" if name == "bare" else name
-    for _ in range(WARM + JOBS):
-        time.sleep(PAUSE_S)
+
+    def push() -> None:
         client.push(QUEUES[name], msgspec.msgpack.encode({"at": time.perf_counter()}), name=kind, codec="msgpack")
+
+    answered = times_us(push, WARM + JOBS, PAUSE_S)
     assert child.stdout is not None
     said: list[float] = json.loads(child.stdout.readline())["latencies"]
     assert len(said) == WARM + JOBS
-    return [seconds * 1e6 for seconds in said[WARM:]]
+    return [seconds * 1e6 for seconds in said[WARM:]], answered[WARM:]
 
 
 @contextmanager

@@ -379,11 +379,8 @@ class Dispatcher:
             self._is_ending = False
         if self._awake:
             woken, self._awake = self._awake, []
-            first = list(self._replies_of(woken))
-            if len(first) == 1 and len(turn) == 1:  # an idle worker begins before the answer to the push is made
-                self._let_out(first, level)
-            else:
-                turn = [*first, *turn]
+            # Last: where processes share a core, a worker that is woken first runs before the pusher has its answer.
+            turn = [*turn, *self._replies_of(woken)]
         flushing = self._turns.flushing(ticket) if ticket else None
         if flushing is None:
             self._let_out(turn, level)
