@@ -25,6 +25,8 @@ from typing import IO
 ROOT = Path(__file__).parent.parent
 TESTS = ROOT / "tests"
 COUNTED = re.compile(r"(\d+) (passed|failed|errors?|skipped)\b")
+SUMMARY = re.compile(r"\d+ (passed|failed|errors?|skipped)\b.* in \d[\d.]*s\b")
+"""The line with which pytest ends. A warning of the interpreter may follow it."""
 TEST_S = 600
 """No test takes a tenth of this on a quiet machine, and few take a hundredth."""
 
@@ -150,12 +152,13 @@ class TestShare:
         text = self.output.read().decode(errors="replace")
         self.output.close()
         lines = text.rstrip().splitlines()
-        for number, word in COUNTED.findall(lines[-1] if lines else ""):
+        summary = next((line for line in reversed(lines) if SUMMARY.search(line)), "")
+        for number, word in COUNTED.findall(summary):
             self.counts[word.rstrip("s")] = self.counts.get(word.rstrip("s"), 0) + int(number)
         well = self.code == 0
         took = f"{time.monotonic() - self.started:.0f} s, {self.cpu_s:.0f} s of work"
         print(f"--- {self.name}: {'passed' if well else 'FAILED'}, {took}")
-        print("\n".join(lines[-1:] if well else lines), flush=True)
+        print(summary if well else "\n".join(lines), flush=True)
         return well
 
     def seconds_by_file(self) -> dict[str, float]:

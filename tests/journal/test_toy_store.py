@@ -140,6 +140,7 @@ def test_a_refusal_waits_too(toy: Toy):
 
 
 def test_readers_begin_at_what_is_committed(toy: Toy):
+    toy.ask(c.ListQueues()).result(PATIENCE_S)  # a read waits until the opening is committed
     shard = toy.broker.runtime.shards[0].number
     before = toy.broker.known_end("default", shard).last, toy.broker.known_end("default", 1 - shard).last
     toy.hold()
