@@ -1,5 +1,6 @@
 """`/ready` and the metrics of a node whose PostgreSQL is away."""
 
+import time
 import urllib.error
 import urllib.request
 from collections.abc import Iterator
@@ -9,6 +10,7 @@ import msgspec
 import pytest
 
 import stoker
+from stoker.journal.postgres.seats import LEASE_S
 from tests.cluster.nodes import ClusterNode, TestCluster, cluster_of, until
 from tests.postgres_server import PostgresServer
 
@@ -72,3 +74,15 @@ def test_a_node_tells_that_postgresql_is_away_and_that_it_is_back(server: Postgr
             until(lambda node=node: is_ready(node), "a node that is ready again")  # type: ignore[misc]
             until(lambda node=node: tells_metrics(node, 1), "the same in the metrics")  # type: ignore[misc]
         until(lambda: push(cluster), "a push")
+
+
+def test_a_node_whose_postgresql_is_away_ends_when_it_is_told(server: PostgresServer, tmp_path: Path):
+    """Also beyond its lease: then it shows nothing that it has read, not even to its own last questions."""
+    with cluster_of(server.url(), tmp_path, 1, 4, 1) as cluster:
+        (node,) = cluster.nodes
+        until(lambda: push(cluster), "a push")
+        server.stop()
+        until(lambda: "could not be renewed" in node.log, "the end of its lease")
+        time.sleep(LEASE_S)
+        assert node.stop() == 0, node.last_log
+        server.start()

@@ -48,6 +48,8 @@ STOPPING = "the server is shutting down and gives out no more jobs: connect agai
 
 LAST_WORDS_S = 1.0
 """For commands that a broker without turns is still about when the server closes."""
+LOOK_S = 1.0
+"""Between two looks whether the log can be flushed at all, when the server closes."""
 
 GIVING = TAKES | {process_requests.Take, process_requests.Await}
 """Commands that give out jobs."""
@@ -331,7 +333,18 @@ class Dispatcher:
         await asyncio.gather(*self._away, return_exceptions=True)
         self._end_turn()
         self._keeper.cancel()
-        await asyncio.gather(self._keeper, *self._flushing, return_exceptions=True)
+        await asyncio.gather(self._keeper, return_exceptions=True)
+        await self._last_flushes()
+
+    async def _last_flushes(self) -> None:
+        """Wait for what the disk has not got yet, but not for a PostgreSQL that is away: the callers of these commands
+        hear nothing, and their clients ask elsewhere.
+        """
+        while self._flushing and not self.broker.trouble:
+            await asyncio.wait(self._flushing, timeout=LOOK_S)
+        for task in self._flushing:
+            task.cancel()
+        await asyncio.gather(*self._flushing, return_exceptions=True)
 
     def _refuse(self, waiting: list[Waiter]) -> None:
         """Tell commands that wait that the server stops."""

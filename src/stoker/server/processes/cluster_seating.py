@@ -130,6 +130,8 @@ class ClusterSeating:
         self._rests_until = 0.0
         self._handed_over_at = 0.0
         self._is_away = False
+        self._places: dict[int, SeatPlace] = {}
+        """Where the seats were when PostgreSQL was asked last."""
         self._beats_at = 0.0
         """When this node says the next time that it lives."""
         self._look_s = LOOK_S
@@ -219,6 +221,7 @@ class ClusterSeating:
                 log.warning("%s; this node takes and hands over no seat until it does", error)
             self._is_away, self._look_s = True, LOOK_S
             supervisor.say(Trouble(str(error)))
+            self._tell(supervisor)
             return
         if self._is_away:
             self._is_away = False
@@ -228,9 +231,10 @@ class ClusterSeating:
             if task.done():
                 del self._tasks[number]
                 task.result()
-        self._tell(supervisor, rows)
+        self._places = {row.seat: SeatPlace(row.address, row.epoch) for row in rows if row.node and row.address}
         if not supervisor.is_stopping:
             self._balance(supervisor, rows, [row.node for row in nodes if row.is_alive])
+        self._tell(supervisor)
 
     async def _in_database(self, work: Callable[[], T]) -> T:
         """Do something in a thread. A PostgreSQL that takes what it is sent and does not answer holds nothing up."""
@@ -251,10 +255,10 @@ class ClusterSeating:
             self._leader.look(self._seats)
         return rows, nodes
 
-    def _tell(self, supervisor: Supervisor, rows: list[SeatRow]) -> None:
-        places = {row.seat: SeatPlace(row.address, row.epoch) for row in rows if row.node and row.address}
+    def _tell(self, supervisor: Supervisor) -> None:
+        """Where the seats are, and which processes this node has: these come and go also while PostgreSQL is away."""
         here = [number for number in self._tasks if self._is_ready(supervisor, number)]
-        supervisor.say(SeatPlaces(places, here))
+        supervisor.say(SeatPlaces(self._places, here))
 
     def _balance(self, supervisor: Supervisor, rows: list[SeatRow], living: list[str]) -> None:
         now = time.monotonic()
