@@ -340,8 +340,10 @@ class Dispatcher:
         """Wait for what the disk has not got yet, but not for a PostgreSQL that is away: the callers of these commands
         hear nothing, and their clients ask elsewhere.
         """
-        while self._flushing and not self.broker.trouble:
+        while self._flushing:
             await asyncio.wait(self._flushing, timeout=LOOK_S)
+            if self.broker.trouble:
+                break
         for task in self._flushing:
             task.cancel()
         await asyncio.gather(*self._flushing, return_exceptions=True)
